@@ -1,0 +1,1 @@
+"""Chairlift: LLM inference with continuous batching."""
