@@ -1,0 +1,156 @@
+"""What a user can set about an engine, checked when it is made; docstrings double as help texts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from chairlift.errors import ConfigError
+
+Dtype = Literal["float32", "bfloat16"]
+BatchingMode = Literal["continuous", "static", "dynamic"]
+
+DEFAULT_MODEL = "smollm2-135m"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """Which model, in which arithmetic.
+
+    Attributes:
+        model: Alias, .gguf file, Hugging Face folder or Hugging Face id.
+        dtype: Weights, activations at matrix products and KV cache; sums are float32 in both.
+        max_model_len: Most tokens of prompt and output together; 0: the model's own limit.
+    """
+
+    model: str = DEFAULT_MODEL
+    dtype: Dtype = "bfloat16"
+    max_model_len: int = 0
+
+    def __post_init__(self) -> None:
+        _check_choice("dtype", self.dtype, get_args(Dtype))
+        _check_at_least("max_model_len", self.max_model_len, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheConfig:
+    """How large the paged KV cache is and how it is cut.
+
+    Attributes:
+        block_size: Tokens per KV block. Multiples of 16 are fastest.
+        num_kv_blocks: Blocks in the pool; 0: from ``kv_cache_memory_bytes``.
+        kv_cache_memory_bytes: Size of the pool in bytes; 0: ``memory_utilization`` of the memory
+            this process may still use once the weights are loaded.
+        memory_utilization: Share of the free memory to give to the pool, (0, 1).
+        enable_prefix_caching: Keep full blocks and reuse them for equal prefixes.
+    """
+
+    block_size: int = 16
+    num_kv_blocks: int = 0
+    kv_cache_memory_bytes: int = 0
+    memory_utilization: float = 0.5
+    enable_prefix_caching: bool = True
+
+    def __post_init__(self) -> None:
+        _check_at_least("block_size", self.block_size, 1)
+        _check_at_least("num_kv_blocks", self.num_kv_blocks, 0)
+        _check_at_least("kv_cache_memory_bytes", self.kv_cache_memory_bytes, 0)
+        if self.num_kv_blocks and self.kv_cache_memory_bytes:
+            raise ConfigError("set num_kv_blocks or kv_cache_memory_bytes, not both")
+        if not 0.0 < self.memory_utilization < 1.0:
+            raise ConfigError(
+                f"memory_utilization must be between 0 and 1, got {self.memory_utilization}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfig:
+    """What one step may hold, and in which mode requests are batched.
+
+    Attributes:
+        max_num_seqs: Most requests running at once.
+        max_num_batched_tokens: Most tokens computed in one step. Larger: more throughput while
+            prompts are read; smaller: shorter gaps between tokens of running requests.
+        max_num_waiting: Most requests waiting; beyond it new ones are refused (HTTP 429).
+        batching: ``continuous`` decides anew at every step. ``static`` takes a batch and runs it
+            to the end of its longest member; ``dynamic`` does so with batches collected for
+            ``batch_window_s``. Those two exist to be compared with.
+        batch_window_s: How long ``dynamic`` waits for a batch to fill, in seconds.
+    """
+
+    max_num_seqs: int = 128
+    max_num_batched_tokens: int = 512
+    max_num_waiting: int = 4096
+    batching: BatchingMode = "continuous"
+    batch_window_s: float = 0.05
+
+    def __post_init__(self) -> None:
+        _check_at_least("max_num_seqs", self.max_num_seqs, 1)
+        _check_at_least("max_num_batched_tokens", self.max_num_batched_tokens, 1)
+        _check_at_least("max_num_waiting", self.max_num_waiting, 1)
+        _check_choice("batching", self.batching, get_args(BatchingMode))
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise ConfigError(
+                f"max_num_batched_tokens ({self.max_num_batched_tokens}) must be at least "
+                f"max_num_seqs ({self.max_num_seqs}), so that every running request can decode "
+                "in each step; raise the first or lower the second"
+            )
+        if not 0.0 <= self.batch_window_s <= 3600.0:
+            raise ConfigError(
+                f"batch_window_s must be between 0 and 3600 seconds, got {self.batch_window_s}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """Everything an engine is built from.
+
+    Attributes:
+        num_threads: Threads of the CPU backend; 0: what affinity and CPU quota allow.
+    """
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    cache: CacheConfig = field(default_factory=CacheConfig)
+    scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
+    num_threads: int = 0
+
+    def __post_init__(self) -> None:
+        _check_at_least("num_threads", self.num_threads, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLimits:
+    """What is known once the model is loaded and the pool allocated; the one bound for requests.
+
+    The same object is used by the validator at the door and by the scheduler, so that nothing is
+    accepted that could not finish in an empty pool.
+    """
+
+    vocab_size: int
+    max_model_len: int
+    block_size: int
+    num_kv_blocks: int
+    max_num_waiting: int
+
+    @property
+    def pool_tokens(self) -> int:
+        """Tokens that fit into the empty KV pool."""
+        return self.num_kv_blocks * self.block_size
+
+    @property
+    def max_total_tokens(self) -> int:
+        """Most prompt plus output tokens of one request.
+
+        The last output token is never fed back, so its KV needs no slot.
+        """
+        return min(self.max_model_len, self.pool_tokens + 1)
+
+
+def _check_at_least(name: str, value: int, low: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < low:
+        raise ConfigError(f"{name} must be an integer of at least {low}, got {value!r}")
+
+
+def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ConfigError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")

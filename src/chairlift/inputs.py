@@ -1,0 +1,45 @@
+"""What the engine accepts: a request with nothing left to find out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chairlift.sampling_params import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateRequest:
+    """One prompt and how to continue it; validated, tokenised, every field set.
+
+    Attributes:
+        request_id: Unique among the requests alive in this engine.
+        prompt_token_ids: At least one id, all inside the vocabulary.
+        sampling_params: ``max_tokens`` and ``seed`` are set; checked against the vocabulary.
+        arrival_time_s: When it came, on the engine's monotonic clock, in seconds.
+        cache_salt: Requests share prefix-cache blocks only with requests of the same salt.
+    """
+
+    request_id: str
+    prompt_token_ids: tuple[int, ...]
+    sampling_params: SamplingParams
+    arrival_time_s: float
+    cache_salt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CoreRequest:
+    """One choice of a :class:`GenerateRequest`, as it travels to the engine core.
+
+    Attributes:
+        request_id: The parent's id, with ``/{choice_index}`` appended when ``n > 1``.
+        choice_index: Which of the ``n`` choices; part of the random stream's key.
+        eos_token_ids: Ids that end it unless ``ignore_eos``.
+    """
+
+    request_id: str
+    prompt_token_ids: tuple[int, ...]
+    sampling_params: SamplingParams
+    arrival_time_s: float
+    eos_token_ids: tuple[int, ...]
+    choice_index: int = 0
+    cache_salt: str = ""

@@ -1,0 +1,113 @@
+"""What comes out of the engine, from one step's tokens to a finished answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class FinishReason(StrEnum):
+    """Why a choice ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    ABORT = "abort"
+    ERROR = "error"
+
+
+class TokenLogprob(NamedTuple):
+    """The model's own log-probability of a token, and of the likeliest ones at its place.
+
+    ``rank`` is 1 for the likeliest token. ``top`` holds (token id, logprob), best first; its
+    entry for the chosen token, if there, is the same float.
+    """
+
+    token_id: int
+    logprob: float
+    rank: int
+    top: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTimings:
+    """Moments of one request on the engine's monotonic clock, in seconds.
+
+    ``queued_s`` is the arrival; ``scheduled_s`` when it first got tokens in a step;
+    ``first_token_s`` and ``last_token_s`` when those were sampled. 0.0 where it has not happened.
+    """
+
+    queued_s: float
+    scheduled_s: float = 0.0
+    first_token_s: float = 0.0
+    last_token_s: float = 0.0
+
+
+class StepOutput(NamedTuple):
+    """What one step did for one request; made by the scheduler, read by the output processor.
+
+    Attributes:
+        token_ids: New output tokens, in order; empty while a prompt is being computed.
+        finish_reason: Set once, with the last tokens.
+        stop_reason: The stop token id that ended it; ``None`` for EOS and everything else.
+        logprobs: One per new token, if asked for.
+        prompt_logprobs: Those computed in this step, in order, if asked for. The first prompt
+            token has none and no entry.
+        num_cached_tokens: Prompt tokens taken from the prefix cache, on first scheduling.
+        timings: With the first token and the last.
+        error: Message for ``FinishReason.ERROR``.
+    """
+
+    request_id: str
+    token_ids: tuple[int, ...] = ()
+    finish_reason: FinishReason | None = None
+    stop_reason: int | None = None
+    logprobs: tuple[TokenLogprob, ...] = ()
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
+    num_cached_tokens: int = 0
+    timings: RequestTimings | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceOutput:
+    """A piece of one choice (in a stream) or the whole of it.
+
+    Attributes:
+        index: Which of the ``n`` choices.
+        text: New text; never ends inside a character or in the start of a stop string.
+        token_ids: New token ids. They can run ahead of ``text``, which may be held back.
+        logprobs: One per token id, or ``None`` if not asked for.
+        finish_reason: Set once, in the last piece.
+        stop_reason: The stop string or stop token id that ended it, if one did.
+    """
+
+    index: int
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprob, ...] | None = None
+    finish_reason: FinishReason | None = None
+    stop_reason: str | int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOutput:
+    """A piece of the answer to one request (in a stream) or all of it.
+
+    Attributes:
+        choices: Streaming: those that changed, usually one. Whole: all, by index.
+        prompt_logprobs: All of them at once, one per prompt token; ``None`` for the first token.
+        num_cached_tokens: Prompt tokens taken from the prefix cache.
+        num_output_tokens: Tokens of all choices so far.
+        finished: Every choice has its finish reason.
+    """
+
+    request_id: str
+    prompt_token_ids: tuple[int, ...]
+    choices: tuple[ChoiceOutput, ...]
+    finished: bool
+    seed: int
+    prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
+    num_cached_tokens: int = 0
+    num_output_tokens: int = 0
+    timings: RequestTimings | None = None
