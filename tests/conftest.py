@@ -1,0 +1,20 @@
+"""Fixtures shared by all tests: tiny models made once a session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.tiny_models import write_random_model, write_successor_model
+
+
+@pytest.fixture(scope="session")
+def random_model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a tiny Llama with random weights (vocabulary 300, 8192 positions)."""
+    return write_random_model(tmp_path_factory.mktemp("models") / "tiny-random")
+
+
+@pytest.fixture(scope="session")
+def successor_model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the tiny Llama whose text is known in advance (``tiny_models.SUCCESSORS``)."""
+    return write_successor_model(tmp_path_factory.mktemp("models") / "tiny-successor")
