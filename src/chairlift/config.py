@@ -145,6 +145,12 @@ class EngineLimits:
         """
         return min(self.max_model_len, self.pool_tokens + 1)
 
+    def fits(self, num_prompt_tokens: int, max_tokens: int) -> bool:
+        """Whether a request can finish in an empty pool: the bound for validator and scheduler."""
+        num_slots = num_prompt_tokens + max(max_tokens - 1, 0)
+        num_tokens = num_prompt_tokens + max_tokens
+        return num_tokens <= self.max_model_len and num_slots <= self.pool_tokens
+
 
 def _check_at_least(name: str, value: int, low: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < low:

@@ -1,0 +1,94 @@
+"""A request as the scheduler sees it: its tokens, how far it is computed, and its state."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from chairlift.inputs import CoreRequest
+from chairlift.outputs import FinishReason, RequestTimings
+
+
+class RequestStatus(IntEnum):
+    """Where a request is; only :class:`~chairlift.core.scheduler.Scheduler` moves it on."""
+
+    WAITING = 0
+    RUNNING = 1
+    PREEMPTED = 2
+    FINISHED = 3
+
+
+class Request:
+    """Mutable state of one request, written by the scheduler alone.
+
+    There is no prefill and no decode: ``num_computed_tokens`` catches up with ``num_tokens``, and
+    each time it does, a token is sampled and ``num_tokens`` grows by one.
+
+    Attributes:
+        token_ids: Prompt and output so far.
+        num_computed_tokens: Leading tokens whose KV is in the cache.
+        max_num_tokens: Length at which it ends.
+        num_cached_tokens: Prompt tokens found in the prefix cache when it first ran.
+        num_preemptions: How often it lost its blocks.
+        block_hashes: Chained hashes of its leading full blocks; grown by the KV cache manager.
+    """
+
+    __slots__ = (
+        "block_hashes",
+        "core_request",
+        "finish_reason",
+        "first_token_s",
+        "max_num_tokens",
+        "num_cached_tokens",
+        "num_computed_tokens",
+        "num_preemptions",
+        "num_prompt_tokens",
+        "request_id",
+        "scheduled_s",
+        "status",
+        "stop_token_ids",
+        "token_ids",
+    )
+
+    def __init__(self, core_request: CoreRequest, max_model_len: int) -> None:
+        params = core_request.sampling_params
+        self.core_request = core_request
+        self.request_id = core_request.request_id
+        self.token_ids: list[int] = list(core_request.prompt_token_ids)
+        self.num_prompt_tokens = len(self.token_ids)
+        self.num_computed_tokens = 0
+        self.max_num_tokens = max_model_len
+        if params.max_tokens is not None:
+            self.max_num_tokens = min(max_model_len, self.num_prompt_tokens + params.max_tokens)
+        eos = () if params.ignore_eos else core_request.eos_token_ids
+        self.stop_token_ids = frozenset((*params.stop_token_ids, *eos))
+        self.status = RequestStatus.WAITING
+        self.finish_reason: FinishReason | None = None
+        self.num_cached_tokens = 0
+        self.num_preemptions = 0
+        self.block_hashes: list[bytes] = []
+        self.scheduled_s = 0.0
+        self.first_token_s = 0.0
+
+    @property
+    def num_tokens(self) -> int:
+        """Prompt plus output tokens so far."""
+        return len(self.token_ids)
+
+    @property
+    def num_output_tokens(self) -> int:
+        """Output tokens so far."""
+        return len(self.token_ids) - self.num_prompt_tokens
+
+    @property
+    def only_scores_prompt(self) -> bool:
+        """``max_tokens`` is 0: the prompt is computed and nothing sampled."""
+        return self.max_num_tokens == self.num_prompt_tokens
+
+    def timings(self, last_token_s: float) -> RequestTimings:
+        """The request's moments, its last token having come at ``last_token_s``."""
+        return RequestTimings(
+            queued_s=self.core_request.arrival_time_s,
+            scheduled_s=self.scheduled_s,
+            first_token_s=self.first_token_s,
+            last_token_s=last_token_s,
+        )
