@@ -1,0 +1,1 @@
+"""Model files: reading them, finding them, fetching them. Nothing here computes a forward pass."""
