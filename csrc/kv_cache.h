@@ -1,0 +1,83 @@
+// The paged KV cache: one pool of blocks, shared by all sequences, in the kernels' own layout.
+//
+// A block holds `block_size` tokens of every KV head. Within one (block, head) the tokens lie in
+// groups of 16, so that both products of attention read whole vectors and no sum runs across
+// lanes; it is AMX's B-tile layout and that of the paired bfloat16 dot product at once:
+//
+//              bfloat16                                   float32
+//     K group  [head_dim / 2 pairs of dims][16 tokens][2]  [head_dim][16 tokens]
+//     V group  [8 pairs of tokens][v_dim][2]               [16 tokens][v_dim]
+//
+// v_dim is head_dim rounded up to 16; what pads it is never part of a result. All K groups of a
+// (block, head) come first, then all its V groups. When block_size is no multiple of 16 the last
+// group is narrower: block_size % 16 tokens, rounded up to an even number.
+//
+// Paging: Kwon et al. 2023, "Efficient Memory Management for Large Language Model Serving with
+// PagedAttention", section 4.1.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace chairlift {
+
+enum class ElementType { float32, bfloat16 };
+
+constexpr size_t element_bytes(ElementType type) { return type == ElementType::float32 ? 4 : 2; }
+
+constexpr int kGroupTokens = 16;  // tokens stored together
+constexpr int kMaxHeadDim = 256;
+
+// What decides the size of a cached token; head_dim is even and at most kMaxHeadDim.
+struct KvShape {
+  int num_layers;
+  int num_kv_heads;
+  int head_dim;
+  ElementType type;
+};
+
+// Byte offsets inside the pool of one layer; plain numbers, copied freely.
+struct KvLayout {
+  KvShape shape;
+  int block_size;       // tokens per block, at least 1
+  int full_groups;      // groups of 16 tokens per block
+  int tail_tokens;      // tokens stored in the narrower last group, even; 0: there is none
+  int v_dim;            // head_dim rounded up to 16
+  size_t k_group_bytes, v_group_bytes;  // of a full group
+  size_t v_offset;      // from the start of a (block, head) to its first V group
+  size_t head_bytes;    // one (block, head)
+  size_t block_bytes;   // one block of one layer
+
+  KvLayout(const KvShape& shape, int block_size);
+
+  // Bytes of one block in all layers: what the memory budget divides by.
+  size_t block_bytes_all_layers() const { return block_bytes * size_t(shape.num_layers); }
+};
+
+// Owns the memory of the pool. Pages are asked for as huge pages and become real when first
+// written; they are zero until then. Never read or written here: the kernels do that.
+class KvCache {
+ public:
+  // Throws std::invalid_argument for shapes out of range, std::bad_alloc when the address space
+  // cannot be had.
+  KvCache(const KvShape& shape, int num_blocks, int block_size);
+  ~KvCache();
+  KvCache(const KvCache&) = delete;
+  KvCache& operator=(const KvCache&) = delete;
+
+  const KvLayout& layout() const { return layout_; }
+  int num_blocks() const { return num_blocks_; }
+  size_t bytes() const { return bytes_; }
+
+  // Start of block 0 of a layer; blocks follow each other at layout().block_bytes.
+  std::byte* layer(int index) const { return memory_ + layer_bytes_ * size_t(index); }
+
+ private:
+  KvLayout layout_;
+  int num_blocks_;
+  size_t layer_bytes_;
+  size_t bytes_;
+  std::byte* memory_;
+};
+
+}  // namespace chairlift
