@@ -54,7 +54,7 @@ class ContinuousBatching:
 
     def wait_s(self, num_waiting: int, oldest_wait_s: float) -> float | None:
         """Nobody waits for time to pass."""
-        return None
+        return 0.0 if num_waiting else None
 
 
 class StaticBatching:
