@@ -1,0 +1,28 @@
+"""Chairlift itself, driven by ``peers.py`` in the same way as the others."""
+
+from __future__ import annotations
+
+import sys
+
+from driver import Generate, drive
+
+import chairlift
+
+
+def load() -> tuple[str, Generate]:
+    """Load the model named on the command line, in the arithmetic named after it."""
+    model, dtype = sys.argv[1:3]
+    llm = chairlift.LLM(model, dtype=dtype, enable_prefix_caching=False)
+
+    def generate(prompts: list[list[int]], num_output_tokens: int) -> int:
+        params = chairlift.SamplingParams(
+            max_tokens=num_output_tokens, temperature=0.0, ignore_eos=True
+        )
+        outputs = llm.generate(prompts, params, use_progress=False)
+        return sum(len(output.choices[0].token_ids) for output in outputs)
+
+    return f"chairlift {dtype}", generate
+
+
+if __name__ == "__main__":
+    drive(load)
