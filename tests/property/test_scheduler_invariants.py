@@ -1,4 +1,4 @@
-"""Whatever arrives and leaves when, in whatever pool: nothing is lost, repeated, leaked or stuck."""
+"""Whatever arrives and leaves when, in whatever pool: nothing is lost, repeated or stuck."""
 
 from __future__ import annotations
 

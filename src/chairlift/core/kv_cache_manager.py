@@ -35,7 +35,6 @@ class KVCacheManager:
         self.prefix_counts = PrefixCacheCounts()
         self._enable_prefix_caching = enable_prefix_caching
         self._tables: dict[str, list[int]] = {}
-        self._num_hashed: dict[str, int] = {}
 
     def block_ids(self, request: Request) -> tuple[int, ...]:
         """The request's block table, in the order of its tokens."""
@@ -64,8 +63,10 @@ class KVCacheManager:
         if num_new + num_revived + num_reserved_blocks > self.pool.num_available:
             return None
         self.pool.acquire(cached)
-        self._tables[request.request_id] = cached + self.pool.allocate(num_new)
-        self._num_hashed[request.request_id] = len(cached)
+        table = cached + self.pool.allocate(num_new)
+        self._tables[request.request_id] = table
+        request.num_slots = len(table) * self.block_size
+        request.num_findable_blocks = len(cached)
         num_cached_tokens = len(cached) * self.block_size
         self._count(request, num_cached_tokens)
         return num_cached_tokens
@@ -73,37 +74,37 @@ class KVCacheManager:
     def grow(self, request: Request, num_tokens: int) -> tuple[int, ...] | None:
         """Make room for the first ``num_tokens`` tokens of a request that has blocks.
 
+        Needed only when ``num_tokens`` is above ``request.num_slots``.
+
         Returns:
-            Ids of the blocks added (mostly none), or ``None`` if there is no room now; then nothing
-            has changed.
+            Ids of the blocks added, or ``None`` if there is no room now; then nothing has changed.
         """
         table = self._tables[request.request_id]
-        num_missing = -(-num_tokens // self.block_size) - len(table)
-        if num_missing <= 0:
-            return ()
+        num_missing = self.num_blocks_for(num_tokens) - len(table)
         if num_missing > self.pool.num_available:
             return None
         new = self.pool.allocate(num_missing)
         table.extend(new)
+        request.num_slots = len(table) * self.block_size
         return tuple(new)
 
     def record_computed(self, request: Request) -> None:
         """Make the request's full, computed blocks findable."""
         num_full = request.num_computed_tokens // self.block_size
-        num_hashed = self._num_hashed[request.request_id]
-        if num_full == num_hashed or not self._enable_prefix_caching:
+        num_known = request.num_findable_blocks
+        if num_full == num_known or not self._enable_prefix_caching:
             return
         table = self._tables[request.request_id]
         hashes = self._hashes_up_to(request, num_full)
-        for i in range(num_hashed, num_full):
+        for i in range(num_known, num_full):
             self.pool.set_content(table[i], hashes[i])
-        self._num_hashed[request.request_id] = num_full
+        request.num_findable_blocks = num_full
 
     def free(self, request: Request) -> None:
         """Let go of all blocks of a request; one without blocks is left as it is."""
         table = self._tables.pop(request.request_id, None)
         if table is not None:
-            del self._num_hashed[request.request_id]
+            request.num_slots = request.num_findable_blocks = 0
             self.pool.release(table)
 
     def _find_cached_prefix(self, request: Request) -> list[int]:

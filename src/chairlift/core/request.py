@@ -29,7 +29,12 @@ class Request:
         max_num_tokens: Length at which it ends.
         num_cached_tokens: Prompt tokens found in the prefix cache when it first ran.
         num_preemptions: How often it lost its blocks.
-        block_hashes: Chained hashes of its leading full blocks; grown by the KV cache manager.
+        only_scores_prompt: ``max_tokens`` is 0: the prompt is computed and nothing sampled.
+        block_hashes: Chained hashes of its leading full blocks.
+        num_slots: Tokens that its blocks hold.
+        num_findable_blocks: Leading blocks that the prefix cache knows.
+
+    The last three are the KV cache manager's, which alone writes them.
     """
 
     __slots__ = (
@@ -40,8 +45,11 @@ class Request:
         "max_num_tokens",
         "num_cached_tokens",
         "num_computed_tokens",
+        "num_findable_blocks",
         "num_preemptions",
         "num_prompt_tokens",
+        "num_slots",
+        "only_scores_prompt",
         "request_id",
         "scheduled_s",
         "status",
@@ -65,7 +73,10 @@ class Request:
         self.finish_reason: FinishReason | None = None
         self.num_cached_tokens = 0
         self.num_preemptions = 0
+        self.only_scores_prompt = self.max_num_tokens == self.num_prompt_tokens
         self.block_hashes: list[bytes] = []
+        self.num_slots = 0
+        self.num_findable_blocks = 0
         self.scheduled_s = 0.0
         self.first_token_s = 0.0
 
@@ -78,11 +89,6 @@ class Request:
     def num_output_tokens(self) -> int:
         """Output tokens so far."""
         return len(self.token_ids) - self.num_prompt_tokens
-
-    @property
-    def only_scores_prompt(self) -> bool:
-        """``max_tokens`` is 0: the prompt is computed and nothing sampled."""
-        return self.max_num_tokens == self.num_prompt_tokens
 
     def timings(self, last_token_s: float) -> RequestTimings:
         """The request's moments, its last token having come at ``last_token_s``."""

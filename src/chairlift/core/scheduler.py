@@ -19,7 +19,6 @@ preempted for another. So it always ends, and then the next one is first.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from chairlift.config import EngineLimits, SchedulerConfig
 from chairlift.core.batching import make_batching
@@ -32,29 +31,10 @@ from chairlift.core.scheduler_output import (
     ScheduledRequest,
     SchedulerOutput,
 )
+from chairlift.core.scheduler_stats import SchedulerStats
 from chairlift.errors import ContextLengthError
 from chairlift.inputs import CoreRequest
 from chairlift.outputs import FinishReason, StepOutput, TokenLogprob
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulerStats:
-    """What the scheduler holds now, and what it has done since the start (``total`` and tokens).
-
-    Preempted requests count as waiting.
-    """
-
-    num_running: int
-    num_waiting: int
-    num_live_blocks: int
-    num_cached_blocks: int
-    num_free_blocks: int
-    num_preemptions_total: int
-    prompt_tokens_total: int
-    generation_tokens_total: int
-    prefix_cache_queried_tokens: int
-    prefix_cache_hit_tokens: int
-    prefix_cache_recovered_tokens: int
 
 
 class Scheduler:
@@ -142,32 +122,42 @@ class Scheduler:
 
     def _schedule_running(self, plan: SchedulerOutput, budget: int) -> int:
         """Give running requests their tokens, oldest first; returns what is left of the budget."""
-        running = self._running
+        running, scheduled = self._running, plan.scheduled
         index = 0
         while index < len(running) and budget > 0:
             request = running[index]
             index += 1
-            num_tokens = min(len(request.token_ids) - request.num_computed_tokens, budget)
-            end = request.num_computed_tokens + num_tokens
-            new_block_ids = self.kv_cache.grow(request, end)
-            while new_block_ids is None:
-                victim = running.pop()
-                self._preempt(victim, plan)
-                if victim is request:
+            start, num_known = request.num_computed_tokens, len(request.token_ids)
+            end = min(num_known, start + budget)
+            new_block_ids: tuple[int, ...] = ()
+            if end > request.num_slots:
+                grown = self._grow(request, end, plan)
+                if grown is None:
                     return budget
-                new_block_ids = self.kv_cache.grow(request, end)
-            budget -= num_tokens
-            plan.scheduled.append(
+                new_block_ids = grown
+            budget -= end - start
+            yields_token = end == num_known and not request.only_scores_prompt
+            scheduled.append(
                 ScheduledRequest(
-                    request.request_id,
-                    request.num_computed_tokens,
-                    num_tokens,
-                    new_block_ids,
-                    False,
-                    end == len(request.token_ids) and not request.only_scores_prompt,
+                    request.request_id, start, end - start, new_block_ids, False, yields_token
                 )
             )
         return budget
+
+    def _grow(
+        self, request: Request, num_tokens: int, plan: SchedulerOutput
+    ) -> tuple[int, ...] | None:
+        """Get a running request the blocks for its tokens, taking them from the latest arrivals.
+
+        Returns:
+            The new blocks, or ``None`` if the request was itself the latest and is preempted.
+        """
+        while (new_block_ids := self.kv_cache.grow(request, num_tokens)) is None:
+            victim = self._running.pop()
+            self._preempt(victim, plan)
+            if victim is request:
+                return None
+        return new_block_ids
 
     def _schedule_preempted(self, plan: SchedulerOutput, budget: int) -> int:
         """Bring back preempted requests, oldest first, while all that each needs fits."""
@@ -258,6 +248,7 @@ class Scheduler:
         Requests aborted since ``plan`` was made are skipped, whatever was computed for them.
         """
         outputs = []
+        some_ended = False
         for row in plan.scheduled:
             request = self._requests.get(row.request_id)
             if request is None:
@@ -265,19 +256,21 @@ class Scheduler:
             output = self._update_request(request, row, result, now_s)
             if output is not None:
                 outputs.append(output)
-        if any(output.finish_reason is not None for output in outputs):
+                some_ended |= output.finish_reason is not None
+        if some_ended:
             self._running = [r for r in self._running if r.status is RequestStatus.RUNNING]
         return self._batching.release(outputs, self._num_boarded())
 
     def _update_request(
         self, request: Request, row: ScheduledRequest, result: ModelRunnerOutput, now_s: float
     ) -> StepOutput | None:
-        request_id = request.request_id
-        error = result.errors.get(request_id)
-        if error is not None:
+        request_id = row.request_id
+        if result.errors and request_id in result.errors:
             self._forget(request, FinishReason.ERROR)
+            error = result.errors[request_id]
             return StepOutput(request_id, finish_reason=FinishReason.ERROR, error=error)
-        self._count_prompt_tokens(request, row)
+        if row.num_computed_tokens < request.num_prompt_tokens:
+            self._count_prompt_tokens(request, row)
         request.num_computed_tokens = row.num_computed_tokens + row.num_scheduled_tokens
         self.kv_cache.record_computed(request)
         prompt_logprobs = result.prompt_logprobs.get(request_id, ())
@@ -291,12 +284,13 @@ class Scheduler:
             request.first_token_s = now_s
         if finish_reason is not None:
             self._forget(request, finish_reason)
+        logprobs = result.logprobs.get(request_id, ())
         return StepOutput(
             request_id,
             token_ids,
             finish_reason,
             stop_reason,
-            result.logprobs.get(request_id, ())[: len(token_ids)],
+            logprobs[: len(token_ids)],
             prompt_logprobs,
             request.num_cached_tokens,
             request.timings(now_s) if is_first or finish_reason is not None else None,
@@ -323,13 +317,14 @@ class Scheduler:
         self, request: Request, sampled: tuple[int, ...]
     ) -> tuple[tuple[int, ...], FinishReason | None, int | None]:
         """Append sampled tokens up to the one that ends the request, if one does."""
+        known = request.token_ids
         for count, token_id in enumerate(sampled, start=1):
-            request.token_ids.append(token_id)
+            known.append(token_id)
             self._num_generation_tokens += 1
             if token_id in request.stop_token_ids:
                 is_eos = token_id not in request.core_request.sampling_params.stop_token_ids
                 return sampled[:count], FinishReason.STOP, None if is_eos else token_id
-            if len(request.token_ids) >= request.max_num_tokens:
+            if len(known) >= request.max_num_tokens:
                 return sampled[:count], FinishReason.LENGTH, None
         return sampled, None, None
 

@@ -1,4 +1,4 @@
-"""The hand-worked schedules come out of the scheduler itself, one-token prompts making them exact."""
+"""Hand-worked schedules come out of the scheduler; one-token prompts make them exact."""
 
 from __future__ import annotations
 
