@@ -47,6 +47,7 @@ class SamplingParams:
         logprobs: Report the chosen token's logprob and so many top alternatives; ``None``: none.
         prompt_logprobs: The same for each prompt token but the first.
         skip_special_tokens: Leave special tokens out of the text.
+        include_stop_str_in_output: Keep the stop string that ended the request in the text.
 
     Raises:
         InvalidParameterError: A value is of the wrong type or out of its bounds.
