@@ -62,15 +62,16 @@ class RopeTable {
   RopeTable(std::span<const double> inv_freq, double attention_factor);
   // Makes rows [0, num_positions) available. Not to be called while kernels run.
   void reserve(int num_positions);
-  const float* cos(int position) const { return cos_.data() + size_t(position) * half_; }
-  const float* sin(int position) const { return sin_.data() + size_t(position) * half_; }
+  // [num_positions, head_dim / 2] each; moved by reserve().
+  const float* cos() const { return cos_.data(); }
+  const float* sin() const { return sin_.data(); }
 
  private:
   std::vector<double> inv_freq_;  // [head_dim / 2] radians per position
   double attention_factor_;
   size_t half_;
   int num_positions_ = 0;
-  std::vector<float> cos_, sin_;  // [num_positions, head_dim / 2]
+  std::vector<float> cos_, sin_;
 };
 
 // Some new tokens of one sequence for one KV head: the unit that a thread claims.
@@ -110,7 +111,8 @@ struct AttentionCall {
   KvLayout kv_layout;
   std::byte* kv;                 // KvCache::layer(i)
   const FlatBatch* batch;
-  const RopeTable* rope;         // reserved beyond the largest position
+  const float* rope_cos;         // RopeTable, reserved beyond the largest position
+  const float* rope_sin;
   AttentionPlan* plan;
   int layer;                     // whose claims to take
   int sliding_window;            // tokens a row sees, itself included; 0: all
@@ -138,14 +140,14 @@ class AttentionScratch {
 // One instruction set's kernels.
 struct AttentionKernels {
   // Normalises (if q_norm), rotates and rounds q of tokens [first, last) into call.q and their k
-  // into the cache, and stores their v. Call it for all T rows, then meet at a barrier, unless
-  // call.plan->fuses_rope().
+  // into the cache, and stores their v. The threads share out all T rows and meet at a barrier
+  // before attend; neither is needed when call.plan->fuses_rope().
   void (*rope_and_store)(const AttentionCall& call, int first, int last);
   // Claims items of call.layer until none is left and writes their rows of call.out. All threads
   // of the team call it; a barrier must follow before call.out is read.
   void (*attend)(const AttentionCall& call, const AttentionScratch& scratch);
 };
 
-const AttentionKernels& attention_kernels(Isa isa);
+CHAIRLIFT_DECLARE_KERNELS(AttentionKernels, attention_kernels)
 
 }  // namespace chairlift

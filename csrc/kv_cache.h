@@ -4,11 +4,11 @@
 // groups of 16, so that both products of attention read whole vectors and no sum runs across
 // lanes; it is AMX's B-tile layout and that of the paired bfloat16 dot product at once:
 //
-//              bfloat16                                   float32
-//     K group  [head_dim / 2 pairs of dims][16 tokens][2]  [head_dim][16 tokens]
-//     V group  [8 pairs of tokens][v_dim][2]               [16 tokens][v_dim]
+//              bfloat16                            float32
+//     K group  [dim / 2 pairs of dims][16 tokens][2]  [dim][16 tokens]
+//     V group  [8 pairs of tokens][dim][2]            [16 tokens][dim]
 //
-// v_dim is head_dim rounded up to 16; what pads it is never part of a result. All K groups of a
+// dim is head_dim rounded up to 16; the writer keeps the padding at zero. All K groups of a
 // (block, head) come first, then all its V groups. When block_size is no multiple of 16 the last
 // group is narrower: block_size % 16 tokens, rounded up to an even number.
 //
@@ -36,21 +36,22 @@ struct KvShape {
   ElementType type;
 };
 
-// Byte offsets inside the pool of one layer; plain numbers, copied freely.
+// Where things lie inside the pool of one layer; plain numbers, copied freely.
 struct KvLayout {
   KvShape shape;
-  int block_size;       // tokens per block, at least 1
-  int full_groups;      // groups of 16 tokens per block
-  int tail_tokens;      // tokens stored in the narrower last group, even; 0: there is none
-  int v_dim;            // head_dim rounded up to 16
-  size_t k_group_bytes, v_group_bytes;  // of a full group
-  size_t v_offset;      // from the start of a (block, head) to its first V group
-  size_t head_bytes;    // one (block, head)
-  size_t block_bytes;   // one block of one layer
+  int block_size;     // tokens per block, at least 1
+  int dim;            // head_dim rounded up to 16
+  int full_groups;    // groups of 16 tokens per block
+  int tail_tokens;    // tokens stored in the narrower last group, even; 0: there is none
+  size_t group_bytes; // of a full group's K, and of its V
+  size_t v_offset;    // from the start of a (block, head) to its first V group
+  size_t head_bytes;  // one (block, head)
+  size_t block_bytes; // one block of one layer
 
+  // Throws std::invalid_argument naming the value out of range.
   KvLayout(const KvShape& shape, int block_size);
 
-  // Bytes of one block in all layers: what the memory budget divides by.
+  // Bytes of one block in all layers: what a memory budget is divided by.
   size_t block_bytes_all_layers() const { return block_bytes * size_t(shape.num_layers); }
 };
 
