@@ -1,0 +1,1 @@
+"""How a step executes: the plan becomes a flat batch, the batch logits, and logits tokens."""
