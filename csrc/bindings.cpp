@@ -1,0 +1,24 @@
+// The extension module chairlift._native: each part registers its own functions.
+#include <nanobind/nanobind.h>
+
+namespace chairlift {
+void bind_core(nanobind::module_& m);
+void bind_model(nanobind::module_& m);
+void bind_attention(nanobind::module_& m);
+void bind_dequant(nanobind::module_& m);
+void bind_sampler(nanobind::module_& m);
+}  // namespace chairlift
+
+NB_MODULE(_native, m) {
+  m.doc() = "Chairlift's C++ kernels; use them through chairlift.kernels.";
+  chairlift::bind_core(m);
+#ifdef CHAIRLIFT_WITH_ATTENTION
+  chairlift::bind_attention(m);
+#endif
+#ifdef CHAIRLIFT_WITH_DEQUANT
+  chairlift::bind_dequant(m);
+#endif
+#ifdef CHAIRLIFT_WITH_SAMPLER
+  chairlift::bind_sampler(m);
+#endif
+}

@@ -1,0 +1,3 @@
+#include "simd.h"
+
+namespace chairlift::CHAIRLIFT_ISA {}

@@ -1,0 +1,165 @@
+// simd.h's vectors on AVX2 with FMA: two registers each. Included by simd.h only.
+#pragma once
+
+namespace chairlift::CHAIRLIFT_ISA {
+
+struct F32x16 {
+  __m256 lo, hi;
+};
+struct Mask16 {
+  __m256 lo, hi;  // all bits of a lane, or none
+};
+// 16 pairs of bfloat16, or any 16 words of 32 bits.
+struct U32x16 {
+  __m256i lo, hi;
+};
+
+static CHAIRLIFT_INLINE F32x16 zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+static CHAIRLIFT_INLINE F32x16 broadcast(float v) {
+  return {_mm256_set1_ps(v), _mm256_set1_ps(v)};
+}
+static CHAIRLIFT_INLINE F32x16 load(const float* p) {
+  return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
+}
+static CHAIRLIFT_INLINE void store(float* p, F32x16 v) {
+  _mm256_storeu_ps(p, v.lo);
+  _mm256_storeu_ps(p + 8, v.hi);
+}
+
+static CHAIRLIFT_INLINE F32x16 add(F32x16 a, F32x16 b) {
+  return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)};
+}
+static CHAIRLIFT_INLINE F32x16 sub(F32x16 a, F32x16 b) {
+  return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)};
+}
+static CHAIRLIFT_INLINE F32x16 mul(F32x16 a, F32x16 b) {
+  return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)};
+}
+static CHAIRLIFT_INLINE F32x16 div(F32x16 a, F32x16 b) {
+  return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
+}
+// a * b + c, rounded once.
+static CHAIRLIFT_INLINE F32x16 fmadd(F32x16 a, F32x16 b, F32x16 c) {
+  return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
+}
+// If either lane is NaN the result is b's lane.
+static CHAIRLIFT_INLINE F32x16 max(F32x16 a, F32x16 b) {
+  return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)};
+}
+static CHAIRLIFT_INLINE F32x16 min(F32x16 a, F32x16 b) {
+  return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)};
+}
+
+static CHAIRLIFT_INLINE Mask16 less(F32x16 a, F32x16 b) {
+  return {_mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ)};
+}
+static CHAIRLIFT_INLINE Mask16 equal(F32x16 a, F32x16 b) {
+  return {_mm256_cmp_ps(a.lo, b.lo, _CMP_EQ_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_EQ_OQ)};
+}
+static CHAIRLIFT_INLINE Mask16 is_nan(F32x16 a) {
+  return {_mm256_cmp_ps(a.lo, a.lo, _CMP_UNORD_Q), _mm256_cmp_ps(a.hi, a.hi, _CMP_UNORD_Q)};
+}
+// Lanes below `count`; any int.
+static CHAIRLIFT_INLINE Mask16 first_lanes(int count) {
+  const __m256i n = _mm256_set1_epi32(count);
+  const __m256i lo = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  const __m256i hi = _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15);
+  return {_mm256_castsi256_ps(_mm256_cmpgt_epi32(n, lo)),
+          _mm256_castsi256_ps(_mm256_cmpgt_epi32(n, hi))};
+}
+static CHAIRLIFT_INLINE Mask16 mask_and(Mask16 a, Mask16 b) {
+  return {_mm256_and_ps(a.lo, b.lo), _mm256_and_ps(a.hi, b.hi)};
+}
+static CHAIRLIFT_INLINE Mask16 mask_or(Mask16 a, Mask16 b) {
+  return {_mm256_or_ps(a.lo, b.lo), _mm256_or_ps(a.hi, b.hi)};
+}
+static CHAIRLIFT_INLINE Mask16 mask_not(Mask16 a) {
+  const __m256 ones = _mm256_castsi256_ps(_mm256_set1_epi32(-1));
+  return {_mm256_xor_ps(a.lo, ones), _mm256_xor_ps(a.hi, ones)};
+}
+// Bit i is lane i.
+static CHAIRLIFT_INLINE uint32_t mask_bits(Mask16 m) {
+  return static_cast<uint32_t>(_mm256_movemask_ps(m.lo)) |
+         static_cast<uint32_t>(_mm256_movemask_ps(m.hi)) << 8;
+}
+// m ? a : b, lane by lane; the other side's NaN never leaks.
+static CHAIRLIFT_INLINE F32x16 select(Mask16 m, F32x16 a, F32x16 b) {
+  return {_mm256_blendv_ps(b.lo, a.lo, m.lo), _mm256_blendv_ps(b.hi, a.hi, m.hi)};
+}
+
+// A fixed tree: halves are added until one lane is left, on every level.
+static CHAIRLIFT_INLINE float reduce_add(F32x16 v) {
+  const __m256 half = _mm256_add_ps(v.lo, v.hi);
+  const __m128 quarter = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+  const __m128 eighth = _mm_add_ps(quarter, _mm_movehl_ps(quarter, quarter));
+  return _mm_cvtss_f32(_mm_add_ss(eighth, _mm_movehdup_ps(eighth)));
+}
+static CHAIRLIFT_INLINE float reduce_max(F32x16 v) {
+  const __m256 half = _mm256_max_ps(v.lo, v.hi);
+  const __m128 quarter = _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+  const __m128 eighth = _mm_max_ps(quarter, _mm_movehl_ps(quarter, quarter));
+  return _mm_cvtss_f32(_mm_max_ss(eighth, _mm_movehdup_ps(eighth)));
+}
+
+static CHAIRLIFT_INLINE F32x16 round_to_int(F32x16 v) {
+  constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+  return {_mm256_round_ps(v.lo, kNearest), _mm256_round_ps(v.hi, kNearest)};
+}
+// v * 2^whole, whole an integer in [-126, 128] and v in [1/2, 2].
+static CHAIRLIFT_INLINE F32x16 scale_by_power_of_two(F32x16 v, F32x16 whole) {
+  const auto power = [](__m256 n) {
+    const __m256i biased = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(biased, 23));
+  };
+  return {_mm256_mul_ps(v.lo, power(whole.lo)), _mm256_mul_ps(v.hi, power(whole.hi))};
+}
+
+static CHAIRLIFT_INLINE F32x16 load_bf16(const bf16* p) {
+  const auto widen = [](const bf16* q) {
+    const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(q));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  };
+  return {widen(p), widen(p + 8)};
+}
+// Rounds to nearest, ties to even.
+static CHAIRLIFT_INLINE void store_bf16(bf16* p, F32x16 v) {
+  const auto narrow = [](__m256 x) {
+    const __m256i raw = _mm256_castps_si256(x);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(raw, 16), _mm256_set1_epi32(1));
+    const __m256i rounded =
+        _mm256_add_epi32(raw, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    const __m256i quiet = _mm256_or_si256(raw, _mm256_set1_epi32(0x400000));
+    const __m256 nan = _mm256_cmp_ps(x, x, _CMP_UNORD_Q);
+    const __m256 chosen =
+        _mm256_blendv_ps(_mm256_castsi256_ps(rounded), _mm256_castsi256_ps(quiet), nan);
+    return _mm256_srli_epi32(_mm256_castps_si256(chosen), 16);
+  };
+  const __m256i packed = _mm256_packus_epi32(narrow(v.lo), narrow(v.hi));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(packed, 0xd8));
+}
+
+static CHAIRLIFT_INLINE U32x16 load_words(const void* p) {
+  const __m256i* words = static_cast<const __m256i*>(p);
+  return {_mm256_loadu_si256(words), _mm256_loadu_si256(words + 1)};
+}
+static CHAIRLIFT_INLINE U32x16 broadcast_word(uint32_t v) {
+  const __m256i all = _mm256_set1_epi32(static_cast<int>(v));
+  return {all, all};
+}
+// The first / second bfloat16 of each pair.
+static CHAIRLIFT_INLINE F32x16 first_of_pairs(U32x16 pairs) {
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(pairs.lo, 16)),
+          _mm256_castsi256_ps(_mm256_slli_epi32(pairs.hi, 16))};
+}
+static CHAIRLIFT_INLINE F32x16 second_of_pairs(U32x16 pairs) {
+  const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
+  return {_mm256_castsi256_ps(_mm256_and_si256(pairs.lo, upper)),
+          _mm256_castsi256_ps(_mm256_and_si256(pairs.hi, upper))};
+}
+// c + a.first * b.first + a.second * b.second, with the level's own rounding in between.
+static CHAIRLIFT_INLINE F32x16 dot_pairs(F32x16 c, U32x16 a, U32x16 b) {
+  return fmadd(second_of_pairs(a), second_of_pairs(b),
+               fmadd(first_of_pairs(a), first_of_pairs(b), c));
+}
+
+}  // namespace chairlift::CHAIRLIFT_ISA

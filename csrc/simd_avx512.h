@@ -1,0 +1,114 @@
+// simd.h's vectors on AVX-512: one register each. Included by simd.h only.
+#pragma once
+
+namespace chairlift::CHAIRLIFT_ISA {
+
+using F32x16 = __m512;
+using Mask16 = __mmask16;
+// 16 pairs of bfloat16, or any 16 words of 32 bits.
+using U32x16 = __m512i;
+
+static CHAIRLIFT_INLINE F32x16 zero() { return _mm512_setzero_ps(); }
+static CHAIRLIFT_INLINE F32x16 broadcast(float v) { return _mm512_set1_ps(v); }
+static CHAIRLIFT_INLINE F32x16 load(const float* p) { return _mm512_loadu_ps(p); }
+static CHAIRLIFT_INLINE void store(float* p, F32x16 v) { _mm512_storeu_ps(p, v); }
+
+static CHAIRLIFT_INLINE F32x16 add(F32x16 a, F32x16 b) { return _mm512_add_ps(a, b); }
+static CHAIRLIFT_INLINE F32x16 sub(F32x16 a, F32x16 b) { return _mm512_sub_ps(a, b); }
+static CHAIRLIFT_INLINE F32x16 mul(F32x16 a, F32x16 b) { return _mm512_mul_ps(a, b); }
+static CHAIRLIFT_INLINE F32x16 div(F32x16 a, F32x16 b) { return _mm512_div_ps(a, b); }
+// a * b + c, rounded once.
+static CHAIRLIFT_INLINE F32x16 fmadd(F32x16 a, F32x16 b, F32x16 c) {
+  return _mm512_fmadd_ps(a, b, c);
+}
+// If either lane is NaN the result is b's lane.
+static CHAIRLIFT_INLINE F32x16 max(F32x16 a, F32x16 b) { return _mm512_max_ps(a, b); }
+static CHAIRLIFT_INLINE F32x16 min(F32x16 a, F32x16 b) { return _mm512_min_ps(a, b); }
+
+static CHAIRLIFT_INLINE Mask16 less(F32x16 a, F32x16 b) {
+  return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
+}
+static CHAIRLIFT_INLINE Mask16 equal(F32x16 a, F32x16 b) {
+  return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ);
+}
+static CHAIRLIFT_INLINE Mask16 is_nan(F32x16 a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
+// Lanes below `count`; any int.
+static CHAIRLIFT_INLINE Mask16 first_lanes(int count) {
+  return count >= 16 ? 0xffff : count <= 0 ? 0 : static_cast<Mask16>((1u << count) - 1);
+}
+static CHAIRLIFT_INLINE Mask16 mask_and(Mask16 a, Mask16 b) { return static_cast<Mask16>(a & b); }
+static CHAIRLIFT_INLINE Mask16 mask_or(Mask16 a, Mask16 b) { return static_cast<Mask16>(a | b); }
+static CHAIRLIFT_INLINE Mask16 mask_not(Mask16 a) { return static_cast<Mask16>(~a); }
+// Bit i is lane i.
+static CHAIRLIFT_INLINE uint32_t mask_bits(Mask16 m) { return m; }
+// m ? a : b, lane by lane; the other side's NaN never leaks.
+static CHAIRLIFT_INLINE F32x16 select(Mask16 m, F32x16 a, F32x16 b) {
+  return _mm512_mask_blend_ps(m, b, a);
+}
+
+// A fixed tree: halves are added until one lane is left, on every level.
+static CHAIRLIFT_INLINE float reduce_add(F32x16 v) {
+  const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+  const __m128 quarter = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+  const __m128 eighth = _mm_add_ps(quarter, _mm_movehl_ps(quarter, quarter));
+  return _mm_cvtss_f32(_mm_add_ss(eighth, _mm_movehdup_ps(eighth)));
+}
+static CHAIRLIFT_INLINE float reduce_max(F32x16 v) {
+  const __m256 half = _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+  const __m128 quarter = _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+  const __m128 eighth = _mm_max_ps(quarter, _mm_movehl_ps(quarter, quarter));
+  return _mm_cvtss_f32(_mm_max_ss(eighth, _mm_movehdup_ps(eighth)));
+}
+
+static CHAIRLIFT_INLINE F32x16 round_to_int(F32x16 v) {
+  return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+// v * 2^whole, whole an integer in [-126, 128] and v in [1/2, 2].
+static CHAIRLIFT_INLINE F32x16 scale_by_power_of_two(F32x16 v, F32x16 whole) {
+  return _mm512_scalef_ps(v, whole);
+}
+
+static CHAIRLIFT_INLINE F32x16 load_bf16(const bf16* p) {
+  const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+// Rounds to nearest, ties to even. With AVX512_BF16 subnormal inputs become zero.
+static CHAIRLIFT_INLINE void store_bf16(bf16* p, F32x16 v) {
+#if defined(__AVX512BF16__)
+  const __m256i bits = reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v));
+#else
+  const __m512i raw = _mm512_castps_si512(v);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(raw, 16), _mm512_set1_epi32(1));
+  const __m512i rounded = _mm512_add_epi32(raw, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+  const __m512i quiet = _mm512_or_si512(raw, _mm512_set1_epi32(0x400000));
+  const __m512i chosen = _mm512_mask_blend_epi32(is_nan(v), rounded, quiet);
+  const __m256i bits = _mm512_cvtepi32_epi16(_mm512_srli_epi32(chosen, 16));
+#endif
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), bits);
+}
+
+static CHAIRLIFT_INLINE U32x16 load_words(const void* p) { return _mm512_loadu_si512(p); }
+static CHAIRLIFT_INLINE U32x16 broadcast_word(uint32_t v) {
+  return _mm512_set1_epi32(static_cast<int>(v));
+}
+// The first / second bfloat16 of each pair.
+static CHAIRLIFT_INLINE F32x16 first_of_pairs(U32x16 pairs) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
+}
+static CHAIRLIFT_INLINE F32x16 second_of_pairs(U32x16 pairs) {
+  return _mm512_castsi512_ps(
+      _mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+}
+// c + a.first * b.first + a.second * b.second, with the level's own rounding in between.
+static CHAIRLIFT_INLINE F32x16 dot_pairs(F32x16 c, U32x16 a, U32x16 b) {
+#if defined(__AVX512BF16__)
+  // Not the intrinsic: g++ 12 spills accumulators around it in unrolled loops.
+  asm("vdpbf16ps %2, %1, %0" : "+v"(c) : "v"(a), "v"(b));
+  return c;
+#else
+  return fmadd(second_of_pairs(a), second_of_pairs(b),
+               fmadd(first_of_pairs(a), first_of_pairs(b), c));
+#endif
+}
+
+}  // namespace chairlift::CHAIRLIFT_ISA

@@ -1,0 +1,171 @@
+// simd.h's vectors with GCC's vector extension: four 16-byte registers each, which is SSE2 on x86-64
+// and NEON on ARM. Included by simd.h only.
+#pragma once
+
+namespace chairlift::CHAIRLIFT_ISA {
+
+typedef float F32x4 __attribute__((vector_size(16)));
+typedef int32_t I32x4 __attribute__((vector_size(16)));
+typedef uint32_t U32x4 __attribute__((vector_size(16)));
+
+struct F32x16 {
+  F32x4 part[4];
+};
+struct Mask16 {
+  I32x4 part[4];  // -1 or 0
+};
+// 16 pairs of bfloat16, or any 16 words of 32 bits.
+struct U32x16 {
+  U32x4 part[4];
+};
+
+template <class Result, class Part>
+static CHAIRLIFT_INLINE Result each_part(Part&& part) {
+  return Result{{part(0), part(1), part(2), part(3)}};
+}
+
+static CHAIRLIFT_INLINE F32x16 broadcast(float v) {
+  return each_part<F32x16>([&](int) { return F32x4{v, v, v, v}; });
+}
+static CHAIRLIFT_INLINE F32x16 zero() { return broadcast(0.0f); }
+static CHAIRLIFT_INLINE F32x16 load(const float* p) {
+  F32x16 v;
+  std::memcpy(&v, p, sizeof(v));
+  return v;
+}
+static CHAIRLIFT_INLINE void store(float* p, F32x16 v) { std::memcpy(p, &v, sizeof(v)); }
+
+static CHAIRLIFT_INLINE F32x16 add(F32x16 a, F32x16 b) {
+  return each_part<F32x16>([&](int i) { return a.part[i] + b.part[i]; });
+}
+static CHAIRLIFT_INLINE F32x16 sub(F32x16 a, F32x16 b) {
+  return each_part<F32x16>([&](int i) { return a.part[i] - b.part[i]; });
+}
+static CHAIRLIFT_INLINE F32x16 mul(F32x16 a, F32x16 b) {
+  return each_part<F32x16>([&](int i) { return a.part[i] * b.part[i]; });
+}
+static CHAIRLIFT_INLINE F32x16 div(F32x16 a, F32x16 b) {
+  return each_part<F32x16>([&](int i) { return a.part[i] / b.part[i]; });
+}
+// a * b + c; rounded once where the baseline machine has such an instruction.
+static CHAIRLIFT_INLINE F32x16 fmadd(F32x16 a, F32x16 b, F32x16 c) {
+#if defined(__ARM_FEATURE_FMA)
+  return each_part<F32x16>([&](int i) {
+    F32x4 r;
+    for (int j = 0; j < 4; j++) r[j] = __builtin_fmaf(a.part[i][j], b.part[i][j], c.part[i][j]);
+    return r;
+  });
+#else
+  return add(mul(a, b), c);
+#endif
+}
+// If either lane is NaN the result is b's lane.
+static CHAIRLIFT_INLINE F32x16 max(F32x16 a, F32x16 b) {
+  return each_part<F32x16>(
+      [&](int i) { return a.part[i] > b.part[i] ? a.part[i] : b.part[i]; });
+}
+static CHAIRLIFT_INLINE F32x16 min(F32x16 a, F32x16 b) {
+  return each_part<F32x16>(
+      [&](int i) { return a.part[i] < b.part[i] ? a.part[i] : b.part[i]; });
+}
+
+static CHAIRLIFT_INLINE Mask16 less(F32x16 a, F32x16 b) {
+  return each_part<Mask16>([&](int i) { return a.part[i] < b.part[i]; });
+}
+static CHAIRLIFT_INLINE Mask16 equal(F32x16 a, F32x16 b) {
+  return each_part<Mask16>([&](int i) { return a.part[i] == b.part[i]; });
+}
+static CHAIRLIFT_INLINE Mask16 is_nan(F32x16 a) {
+  return each_part<Mask16>([&](int i) { return a.part[i] != a.part[i]; });
+}
+// Lanes below `count`; any int.
+static CHAIRLIFT_INLINE Mask16 first_lanes(int count) {
+  return each_part<Mask16>([&](int i) {
+    return I32x4{4 * i, 4 * i + 1, 4 * i + 2, 4 * i + 3} < I32x4{count, count, count, count};
+  });
+}
+static CHAIRLIFT_INLINE Mask16 mask_and(Mask16 a, Mask16 b) {
+  return each_part<Mask16>([&](int i) { return a.part[i] & b.part[i]; });
+}
+static CHAIRLIFT_INLINE Mask16 mask_or(Mask16 a, Mask16 b) {
+  return each_part<Mask16>([&](int i) { return a.part[i] | b.part[i]; });
+}
+static CHAIRLIFT_INLINE Mask16 mask_not(Mask16 a) {
+  return each_part<Mask16>([&](int i) { return ~a.part[i]; });
+}
+// Bit i is lane i.
+static CHAIRLIFT_INLINE uint32_t mask_bits(Mask16 m) {
+  uint32_t bits = 0;
+  for (int i = 0; i < 16; i++) bits |= (m.part[i / 4][i % 4] != 0 ? 1u : 0u) << i;
+  return bits;
+}
+// m ? a : b, lane by lane; the other side's NaN never leaks.
+static CHAIRLIFT_INLINE F32x16 select(Mask16 m, F32x16 a, F32x16 b) {
+  return each_part<F32x16>([&](int i) { return m.part[i] ? a.part[i] : b.part[i]; });
+}
+
+// A fixed tree: halves are added until one lane is left, on every level.
+static CHAIRLIFT_INLINE float reduce_add(F32x16 v) {
+  const F32x4 quarter = (v.part[0] + v.part[2]) + (v.part[1] + v.part[3]);
+  return (quarter[0] + quarter[2]) + (quarter[1] + quarter[3]);
+}
+static CHAIRLIFT_INLINE float reduce_max(F32x16 v) {
+  float result = v.part[0][0];
+  for (int i = 1; i < 16; i++) {
+    const float x = v.part[i / 4][i % 4];
+    result = result > x ? result : x;
+  }
+  return result;
+}
+
+// Exact for |v| < 2^22; adding 1.5 * 2^23 leaves no bits for a fraction.
+static CHAIRLIFT_INLINE F32x16 round_to_int(F32x16 v) {
+  const F32x16 magic = broadcast(12582912.0f);
+  return sub(add(v, magic), magic);
+}
+// v * 2^whole, whole an integer in [-126, 128] and v in [1/2, 2].
+static CHAIRLIFT_INLINE F32x16 scale_by_power_of_two(F32x16 v, F32x16 whole) {
+  return each_part<F32x16>([&](int i) {
+    const I32x4 biased = (__builtin_convertvector(whole.part[i], I32x4) + 127) << 23;
+    return v.part[i] * reinterpret_cast<F32x4>(biased);
+  });
+}
+
+static CHAIRLIFT_INLINE F32x16 load_bf16(const bf16* p) {
+  U32x16 wide;
+  for (int i = 0; i < 16; i++) wide.part[i / 4][i % 4] = static_cast<uint32_t>(p[i]) << 16;
+  return each_part<F32x16>([&](int i) { return reinterpret_cast<F32x4>(wide.part[i]); });
+}
+// Rounds to nearest, ties to even.
+static CHAIRLIFT_INLINE void store_bf16(bf16* p, F32x16 v) {
+  for (int i = 0; i < 4; i++) {
+    const U32x4 raw = reinterpret_cast<U32x4>(v.part[i]);
+    const U32x4 rounded = raw + 0x7fffu + ((raw >> 16) & 1u);
+    const U32x4 bits = (v.part[i] != v.part[i] ? raw | 0x400000u : rounded) >> 16;
+    for (int j = 0; j < 4; j++) p[4 * i + j] = static_cast<bf16>(bits[j]);
+  }
+}
+
+static CHAIRLIFT_INLINE U32x16 load_words(const void* p) {
+  U32x16 v;
+  std::memcpy(&v, p, sizeof(v));
+  return v;
+}
+static CHAIRLIFT_INLINE U32x16 broadcast_word(uint32_t v) {
+  return each_part<U32x16>([&](int) { return U32x4{v, v, v, v}; });
+}
+// The first / second bfloat16 of each pair.
+static CHAIRLIFT_INLINE F32x16 first_of_pairs(U32x16 pairs) {
+  return each_part<F32x16>([&](int i) { return reinterpret_cast<F32x4>(pairs.part[i] << 16); });
+}
+static CHAIRLIFT_INLINE F32x16 second_of_pairs(U32x16 pairs) {
+  return each_part<F32x16>(
+      [&](int i) { return reinterpret_cast<F32x4>(pairs.part[i] & 0xffff0000u); });
+}
+// c + a.first * b.first + a.second * b.second, with the level's own rounding in between.
+static CHAIRLIFT_INLINE F32x16 dot_pairs(F32x16 c, U32x16 a, U32x16 b) {
+  return fmadd(second_of_pairs(a), second_of_pairs(b),
+               fmadd(first_of_pairs(a), first_of_pairs(b), c));
+}
+
+}  // namespace chairlift::CHAIRLIFT_ISA
