@@ -99,7 +99,6 @@ class AttentionPlan {
  private:
   AttentionShape shape_;
   int num_layers_;
-  int tokens_per_item_;
   bool fuses_rope_ = false;
   std::vector<AttentionItem> items_;
   std::unique_ptr<std::atomic<int>[]> claimed_;  // [num_layers]
@@ -121,31 +120,32 @@ struct AttentionCall {
   const float* q_norm;           // [head_dim] RMSNorm weights over each head, or null
   const float* k_norm;           // [head_dim], or null
   float norm_eps;
-  void* q;                       // [T, num_heads * head_dim] compute dtype; rotated q between phases
   void* out;                     // [T, out_stride] compute dtype
   int64_t out_stride;            // elements
 };
 
-// One thread's working memory.
-class AttentionScratch {
- public:
-  explicit AttentionScratch(const AttentionShape& shape);
-  std::byte* data() const { return data_; }
-
- private:
-  std::unique_ptr<std::byte[]> memory_;
-  std::byte* data_;  // 64-byte aligned
+// One thread's working memory, about 0.6 MB; a page that is never needed is never touched. Make it
+// with std::make_unique_for_overwrite.
+struct alignas(64) AttentionScratch {
+  static constexpr int kChunkGroups = kChunkTokens / kGroupTokens;
+  float q[kTileRows * kMaxHeadDim];                         // rotated queries, row by row
+  float scores[kChunkGroups * kTileRows * kGroupTokens];    // [group][row][token]
+  float weights[kChunkGroups * kTileRows * kGroupTokens];   // the same, after softmax
+  float out[kTileRows * kMaxHeadDim];                       // running o, row by row
+  float k_groups[kChunkGroups][kGroupTokens * kMaxHeadDim];  // groups that had to be gathered
+  float v_groups[kChunkGroups][kGroupTokens * kMaxHeadDim];
 };
 
 // One instruction set's kernels.
 struct AttentionKernels {
-  // Normalises (if q_norm), rotates and rounds q of tokens [first, last) into call.q and their k
-  // into the cache, and stores their v. The threads share out all T rows and meet at a barrier
-  // before attend; neither is needed when call.plan->fuses_rope().
+  // Normalises (if k_norm), rotates and rounds k of tokens [first, last) into the cache, and stores
+  // their v. The threads share out all T rows and meet at a barrier before attend; neither is
+  // needed when call.plan->fuses_rope().
   void (*rope_and_store)(const AttentionCall& call, int first, int last);
-  // Claims items of call.layer until none is left and writes their rows of call.out. All threads
-  // of the team call it; a barrier must follow before call.out is read.
-  void (*attend)(const AttentionCall& call, const AttentionScratch& scratch);
+  // Claims items of call.layer until none is left, normalises and rotates their q, and writes their
+  // rows of call.out. All threads of the team call it; a barrier must follow before call.out is
+  // read.
+  void (*attend)(const AttentionCall& call, AttentionScratch& scratch);
 };
 
 CHAIRLIFT_DECLARE_KERNELS(AttentionKernels, attention_kernels)
