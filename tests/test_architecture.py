@@ -17,6 +17,7 @@ MAX_MODULE_LINES = 400
 # may import besides, or may not although it lies below, is in the two tables after this one.
 LEVELS = {
     "errors": 0,
+    "version": 0,
     "sampling_params": 0,
     "inputs": 0,
     "outputs": 0,

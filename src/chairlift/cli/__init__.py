@@ -1,0 +1,1 @@
+"""The ``chairlift`` command: one module per sub-command, nothing heavy imported before it runs."""
