@@ -1,0 +1,176 @@
+"""Metrics in Prometheus' text format; reads the engine's numbers when asked and keeps none.
+
+Each metric comes twice: under Chairlift's name and, for tools that know them, under vLLM's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import accumulate
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from chairlift.engine.stats import EngineStats, HistogramSnapshot
+from chairlift.outputs import FinishReason
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+PREFIXES = ("chairlift:", "vllm:")
+
+_LABELS = ["model_name"]
+
+
+class MetricsPage:
+    """The page that ``GET /metrics`` shows.
+
+    Args:
+        read_stats: Gives the engine's numbers of this moment.
+        model_name: Value of the label ``model_name``, which all metrics have.
+    """
+
+    def __init__(self, read_stats: Callable[[], EngineStats], model_name: str) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(_EngineCollector(read_stats, model_name))
+
+    def render(self) -> bytes:
+        """The whole page."""
+        return generate_latest(self._registry)
+
+
+class _EngineCollector(Collector):
+    def __init__(self, read_stats: Callable[[], EngineStats], model_name: str) -> None:
+        self._read_stats = read_stats
+        self._values = [model_name]
+
+    def describe(self) -> list[Metric]:
+        """Nothing: registering must not ask the engine for numbers."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        stats = self._read_stats()
+        for prefix in PREFIXES:
+            yield from self._gauges(prefix, stats)
+            yield from self._counters(prefix, stats)
+            yield from self._histograms(prefix, stats)
+        yield from self._own(stats)
+
+    def _gauges(self, prefix: str, stats: EngineStats) -> Iterator[Metric]:
+        for name, text, value in (
+            ("num_requests_running", "Choices in the running set.", stats.num_running),
+            (
+                "num_requests_waiting",
+                "Choices accepted that are not running: waiting or preempted.",
+                stats.num_waiting,
+            ),
+            (
+                "kv_cache_usage_perc",
+                "Share of the KV pool that requests hold, from 0 to 1.",
+                stats.kv_cache_usage,
+            ),
+        ):
+            family = GaugeMetricFamily(prefix + name, text, labels=_LABELS)
+            family.add_metric(self._values, value)
+            yield family
+
+    def _counters(self, prefix: str, stats: EngineStats) -> Iterator[Metric]:
+        for name, text, value in (
+            (
+                "num_preemptions",
+                "Times a running request lost its KV blocks to another.",
+                stats.num_preemptions_total,
+            ),
+            ("prompt_tokens", "Prompt tokens of started requests.", stats.prompt_tokens_total),
+            ("generation_tokens", "Output tokens.", stats.generation_tokens_total),
+            (
+                "prefix_cache_queries",
+                "Prompt tokens looked up in the prefix cache.",
+                stats.prefix_cache_queried_tokens,
+            ),
+            (
+                "prefix_cache_hits",
+                "Prompt tokens found in the prefix cache.",
+                stats.prefix_cache_hit_tokens,
+            ),
+        ):
+            family = CounterMetricFamily(prefix + name, text, labels=_LABELS)
+            family.add_metric(self._values, value)
+            yield family
+        finished = CounterMetricFamily(
+            prefix + "request_success",
+            "Choices that ended, by finish reason.",
+            labels=[*_LABELS, "finished_reason"],
+        )
+        for reason in FinishReason:
+            count = stats.requests_finished.get(reason.value, 0)
+            finished.add_metric([*self._values, reason.value], count)
+        yield finished
+
+    def _histograms(self, prefix: str, stats: EngineStats) -> Iterator[Metric]:
+        for name, text, snapshot in (
+            (
+                "time_to_first_token_seconds",
+                "From arrival to the end of the step with the first token.",
+                stats.time_to_first_token_s,
+            ),
+            (
+                "inter_token_latency_seconds",
+                "Between the steps of two consecutive tokens of a choice.",
+                stats.inter_token_latency_s,
+            ),
+            (
+                "e2e_request_latency_seconds",
+                "From arrival to the last token.",
+                stats.e2e_latency_s,
+            ),
+            (
+                "request_queue_time_seconds",
+                "From arrival to the first step with tokens of the request.",
+                stats.queue_time_s,
+            ),
+            ("request_prompt_tokens", "Prompt tokens per request.", stats.prompt_tokens),
+            (
+                "request_generation_tokens",
+                "Output tokens per choice.",
+                stats.generation_tokens,
+            ),
+        ):
+            family = HistogramMetricFamily(prefix + name, text, labels=_LABELS)
+            family.add_metric(self._values, _cumulative(snapshot), snapshot.sum)
+            yield family
+
+    def _own(self, stats: EngineStats) -> Iterator[Metric]:
+        """What vLLM has no name for."""
+        blocks = GaugeMetricFamily(
+            "chairlift:kv_blocks",
+            "KV blocks: live (held by requests), cached (held by nobody, content reusable), free.",
+            labels=[*_LABELS, "state"],
+        )
+        for state, count in (
+            ("live", stats.num_live_blocks),
+            ("cached", stats.num_cached_blocks),
+            ("free", stats.num_free_blocks),
+        ):
+            blocks.add_metric([*self._values, state], count)
+        yield blocks
+        steps = CounterMetricFamily("chairlift:steps", "Steps computed.", labels=_LABELS)
+        steps.add_metric(self._values, stats.step_times.num_steps)
+        yield steps
+        seconds = CounterMetricFamily(
+            "chairlift:step_seconds", "Time of steps, by part.", labels=[*_LABELS, "part"]
+        )
+        times = stats.step_times
+        for part in ("schedule", "build", "forward", "logits", "sample", "update", "output"):
+            seconds.add_metric([*self._values, part], getattr(times, f"{part}_s"))
+        yield seconds
+
+
+def _cumulative(snapshot: HistogramSnapshot) -> list[tuple[str, float]]:
+    """Counts up to each bound, as Prometheus writes buckets."""
+    bounds = [f"{bound:g}" for bound in snapshot.bounds] + ["+Inf"]
+    return list(zip(bounds, map(float, accumulate(snapshot.counts)), strict=True))
