@@ -71,6 +71,9 @@ $(VENV)/.installed: $(SOURCES) | $(BIN)/python
 	$(call timed,Chairlift and its kernels (compiled; a few minutes the first time),$(PIP) install -e .)
 	@touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed constraints-dev.txt
-	$(call timed,test dependencies,$(PIP) install -c constraints-dev.txt -e '.[dev]')
+# The extra's list is handed to pip by itself: naming ".[dev]" would build the kernels once more.
+$(VENV)/.installed-dev: $(VENV)/.installed pyproject.toml constraints-dev.txt
+	@$(BIN)/python -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+		print(*project["optional-dependencies"]["dev"], sep="\n")' > $(VENV)/requirements-dev.txt
+	$(call timed,test dependencies,$(PIP) install -r $(VENV)/requirements-dev.txt -c constraints-dev.txt)
 	@touch $@
