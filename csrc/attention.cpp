@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
+#include <string>
 
 namespace chairlift {
 namespace {
@@ -9,7 +11,71 @@ namespace {
 // New tokens per item: as many as fill the rows of a tile with the heads of one group.
 int tokens_per_item(const AttentionShape& shape) { return std::max(1, kTileRows / shape.group()); }
 
+[[noreturn]] void refuse(const std::string& what, int64_t value, const std::string& bound) {
+  throw std::invalid_argument(what + " must be " + bound + ", got " + std::to_string(value));
+}
+
+std::string element(const char* name, int64_t index) {
+  return std::string(name) + "[" + std::to_string(index) + "]";
+}
+
+// One sequence's lengths and blocks.
+void check_sequence(const FlatBatch& batch, int seq, int block_size, int num_blocks) {
+  const int begin = batch.query_start_loc[seq], end = batch.query_start_loc[seq + 1];
+  if (end <= begin || end > batch.num_tokens) {
+    refuse(element("query_start_loc", seq + 1), end,
+           "above " + std::to_string(begin) + " and at most the number of tokens, " +
+               std::to_string(batch.num_tokens));
+  }
+  const int64_t length = batch.seq_lens[seq];
+  const int64_t capacity = int64_t(batch.block_table_stride) * block_size;
+  if (length < end - begin || length > capacity) {
+    refuse(element("seq_lens", seq), length,
+           "between its new tokens, " + std::to_string(end - begin) +
+               ", and what its block table can hold, " + std::to_string(capacity));
+  }
+  const int32_t* blocks = batch.block_tables + int64_t(seq) * batch.block_table_stride;
+  const int64_t used = (length + block_size - 1) / block_size;
+  for (int64_t i = 0; i < used; i++) {
+    if (blocks[i] < 0 || blocks[i] >= num_blocks) {
+      refuse(element("block_tables", seq) + "[" + std::to_string(i) + "]", blocks[i],
+             "between 0 and " + std::to_string(num_blocks - 1));
+    }
+  }
+}
+
+// One sequence's positions and slots, which follow from its length and blocks.
+void check_tokens(const FlatBatch& batch, int seq, int block_size) {
+  const int begin = batch.query_start_loc[seq], end = batch.query_start_loc[seq + 1];
+  const int32_t* blocks = batch.block_tables + int64_t(seq) * batch.block_table_stride;
+  for (int token = begin; token < end; token++) {
+    const int position = batch.seq_lens[seq] - (end - token);
+    if (batch.positions[token] != position) {
+      refuse(element("positions", token), batch.positions[token],
+             std::to_string(position) + " as seq_lens implies");
+    }
+    const int64_t slot = int64_t(blocks[position / block_size]) * block_size + position % block_size;
+    if (batch.slot_mapping[token] != slot) {
+      refuse(element("slot_mapping", token), batch.slot_mapping[token],
+             std::to_string(slot) + " as block_tables implies");
+    }
+  }
+}
+
 }  // namespace
+
+void check_flat_batch(const FlatBatch& batch, int block_size, int num_blocks) {
+  if (batch.query_start_loc[0] != 0) refuse("query_start_loc[0]", batch.query_start_loc[0], "0");
+  for (int seq = 0; seq < batch.num_seqs; seq++) {
+    check_sequence(batch, seq, block_size, num_blocks);
+    check_tokens(batch, seq, block_size);
+  }
+  const int total = batch.query_start_loc[batch.num_seqs];
+  if (total != batch.num_tokens) {
+    refuse(element("query_start_loc", batch.num_seqs), total,
+           "the number of tokens, " + std::to_string(batch.num_tokens));
+  }
+}
 
 RopeTable::RopeTable(std::span<const double> inv_freq, double attention_factor)
     : inv_freq_(inv_freq.begin(), inv_freq.end()),

@@ -47,6 +47,11 @@ struct FlatBatch {
   const int64_t* slot_mapping;     // [T] block * block_size + offset: where K and V are written
 };
 
+// Throws std::invalid_argument, naming field, value and bound, unless kernels may run on the batch:
+// every sequence has new tokens, positions and slots are those that seq_lens and block tables imply,
+// and every block in use is inside the pool. Takes time proportional to tokens and blocks.
+void check_flat_batch(const FlatBatch& batch, int block_size, int num_blocks);
+
 struct AttentionShape {
   int num_heads;  // a multiple of num_kv_heads
   int num_kv_heads;
@@ -144,7 +149,7 @@ struct AttentionKernels {
   void (*rope_and_store)(const AttentionCall& call, int first, int last);
   // Claims items of call.layer until none is left, normalises and rotates their q, and writes their
   // rows of call.out. All threads of the team call it; a barrier must follow before call.out is
-  // read.
+  // read. Leaves AMX tiles released.
   void (*attend)(const AttentionCall& call, AttentionScratch& scratch);
 };
 

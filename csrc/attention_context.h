@@ -1,0 +1,127 @@
+// Finding the K and V groups of a stretch of context. Part of attention_isa.cpp.
+//
+// A group of 16 tokens aligned to absolute positions is used where it lies in the pool if the block
+// size allows. It is gathered into scratch memory when it spans blocks, and its V is copied when
+// some of its tokens are not there yet: stale memory may hold NaN, and 0 * NaN is not 0.
+#pragma once
+
+#include "attention.h"
+#include "attention_rope.h"
+#include "simd.h"
+
+namespace chairlift::CHAIRLIFT_ISA {
+
+// Half-open range of absolute positions.
+struct Span {
+  int begin, end;
+};
+
+// The groups of one chunk, first one first.
+struct ChunkGroups {
+  int first_position;  // of group 0, a multiple of 16
+  int count;
+  const std::byte* k[AttentionScratch::kChunkGroups];
+  const std::byte* v[AttentionScratch::kChunkGroups];
+};
+
+// One (sequence, KV head)'s pages.
+class Context {
+ public:
+  Context(const AttentionCall& call, int seq, int kv_head)
+      : layout_(call.kv_layout),
+        heads_(call.kv + static_cast<size_t>(kv_head) * call.kv_layout.head_bytes),
+        blocks_(call.batch->block_tables +
+                static_cast<int64_t>(seq) * call.batch->block_table_stride),
+        length_(call.batch->seq_lens[seq]),
+        paged_in_groups_(call.kv_layout.block_size % kGroupTokens == 0) {}
+
+  // Groups that hold the tokens of `span`, which lies within one chunk; nothing outside of it is
+  // read into a result.
+  void find_groups(Span span, AttentionScratch& scratch, ChunkGroups& groups) const {
+    groups.first_position = span.begin / kGroupTokens * kGroupTokens;
+    groups.count = (span.end - groups.first_position + kGroupTokens - 1) / kGroupTokens;
+    for (int i = 0; i < groups.count; i++) {
+      const int begin = groups.first_position + i * kGroupTokens;
+      if (paged_in_groups_) {
+        groups.k[i] = group(begin);
+        groups.v[i] = groups.k[i] + layout_.v_offset;
+        if (begin + kGroupTokens <= length_) continue;
+        copy_present(groups.v[i], length_ - begin, scratch.v_groups[i]);
+      } else {
+        gather({begin > span.begin ? begin : span.begin,
+                begin + kGroupTokens < length_ ? begin + kGroupTokens : length_},
+               scratch.k_groups[i], scratch.v_groups[i]);
+        groups.k[i] = reinterpret_cast<const std::byte*>(scratch.k_groups[i]);
+      }
+      groups.v[i] = reinterpret_cast<const std::byte*>(scratch.v_groups[i]);
+    }
+  }
+
+  // Asks for K and V of the group at a position, some time before they are needed.
+  CHAIRLIFT_INLINE void prefetch_group(int position) const {
+    if (!paged_in_groups_) return;
+    const std::byte* k = group(position);
+    const std::byte* v = k + layout_.v_offset;
+    for (size_t i = 0; i < layout_.group_bytes; i += 64) {
+      __builtin_prefetch(k + i, 0, 2);
+      __builtin_prefetch(v + i, 0, 2);
+    }
+  }
+
+ private:
+  const std::byte* block(int position) const {
+    return heads_ + static_cast<size_t>(blocks_[position / layout_.block_size]) *
+                        layout_.block_bytes;
+  }
+  const std::byte* group(int position) const {
+    return block(position) +
+           static_cast<size_t>(position % layout_.block_size / kGroupTokens) * layout_.group_bytes;
+  }
+
+  // The first `count` tokens of a V group; the others become zero.
+  void copy_present(const std::byte* v, int count, float* out) const {
+    std::memset(out, 0, layout_.group_bytes);
+    const size_t row = static_cast<size_t>(layout_.dim) * 4;
+    if (layout_.shape.type == ElementType::float32) {
+      std::memcpy(out, v, static_cast<size_t>(count) * row);
+      return;
+    }
+    std::memcpy(out, v, static_cast<size_t>(count / 2) * row);
+    if (count % 2 == 0) return;
+    bf16* pairs = reinterpret_cast<bf16*>(out) + static_cast<size_t>(count / 2) * row / 2;
+    const std::byte* last = v + static_cast<size_t>(count / 2) * row;
+    for (int i = 0; i < layout_.dim; i++) std::memcpy(pairs + 2 * i, last + 4 * i, 2);
+  }
+
+  // Token by token: for block sizes that are no multiple of 16. Lanes outside `span` become zero.
+  void gather(Span span, float* k_out, float* v_out) const {
+    std::memset(k_out, 0, layout_.group_bytes);
+    std::memset(v_out, 0, layout_.group_bytes);
+    KvLayout group_layout = layout_;
+    group_layout.v_offset = 0;
+    group_layout.full_groups = 1;
+    const bool wide = layout_.shape.type == ElementType::float32;
+    const int words = wide ? layout_.dim : layout_.dim / 2;
+    for (int position = span.begin; position < span.end; position++) {
+      std::byte* head = const_cast<std::byte*>(block(position));
+      const SlotPlace from = slot_place(layout_, head, position % layout_.block_size);
+      const int lane = position % kGroupTokens;
+      std::byte* k = slot_place(group_layout, reinterpret_cast<std::byte*>(k_out), lane).k;
+      std::byte* v = slot_place(group_layout, reinterpret_cast<std::byte*>(v_out), lane).v;
+      for (int i = 0; i < words; i++) std::memcpy(k + 64 * i, from.k + i * from.k_step, 4);
+      if (wide) {
+        std::memcpy(v, from.v, static_cast<size_t>(layout_.dim) * 4);
+      } else {
+        for (int i = 0; i < layout_.dim; i++) std::memcpy(v + 4 * i, from.v + 4 * i, 2);
+      }
+    }
+  }
+
+  const KvLayout& layout_;
+  std::byte* heads_;
+  const int32_t* blocks_;
+  int length_;
+  bool paged_in_groups_;
+};
+
+}  // namespace chairlift::CHAIRLIFT_ISA

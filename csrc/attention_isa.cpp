@@ -1,0 +1,250 @@
+// Attention's kernels, compiled once per instruction set level; see attention.h for the formulas.
+#include <cfloat>
+
+#include "attention.h"
+#include "attention_context.h"
+#include "attention_products.h"
+#include "attention_rope.h"
+#include "simd.h"
+#if defined(__AMX_BF16__)
+#include "attention_amx.h"
+#endif
+
+namespace chairlift::CHAIRLIFT_ISA {
+namespace {
+
+constexpr float kLog2e = 1.44269504088896341f;
+
+// Up to 16 rows of one item: row r of the item is query token r / group, head r % group.
+struct RowTile {
+  int first, count;  // rows of the item
+  int positions[kTileRows];
+  float maxima[kTileRows];
+  float sums[kTileRows];
+};
+
+// Softmax weights as the second product reads them; returns them as it will see them.
+CHAIRLIFT_INLINE F32x16 store_weights(float* p, F32x16 v) {
+  store(p, v);
+  return v;
+}
+CHAIRLIFT_INLINE F32x16 store_weights(bf16* p, F32x16 v) {
+  store_bf16(p, v);
+  return load_bf16(p);
+}
+
+template <class Products>
+class Worker {
+ public:
+  using Row = typename Products::Row;
+
+  Worker(const AttentionCall& call, AttentionScratch& scratch)
+      : call_(call), scratch_(scratch), dim_(call.kv_layout.dim), group_(call.shape.group()) {}
+
+  // Claims and attends until nothing is left, one item ahead so as to prefetch it.
+  void run() {
+    const AttentionItem* items = call_.plan->items().data();
+    const int count = static_cast<int>(call_.plan->items().size());
+    int item = call_.plan->claim(call_.layer);
+    while (item < count) {
+      const int next = call_.plan->claim(call_.layer);
+      next_ = next < count ? items + next : nullptr;
+      attend_item(items[item]);
+      item = next;
+    }
+    products_.end();
+  }
+
+ private:
+  void attend_item(const AttentionItem& item) {
+    if (call_.plan->fuses_rope()) {
+      for (int i = 0; i < item.num_tokens; i++) {
+        store_token(call_, item.first_token + i, item.kv_head);
+      }
+    }
+    const int rows = item.num_tokens * group_;
+    for (int row = 0; row < rows; row += kTileRows) {
+      attend_tile(item, row, rows - row < kTileRows ? rows - row : kTileRows);
+    }
+  }
+
+  void attend_tile(const AttentionItem& item, int first_row, int rows) {
+    RowTile tile;
+    begin_tile(item, first_row, rows, tile);
+    const Context context(call_, item.seq, item.kv_head);
+    const int end = tile.positions[rows - 1] + 1;
+    int begin = window_begin(tile.positions[0]);
+    for (bool first = true; begin < end; first = false) {
+      const int chunk_end = (begin / kChunkTokens + 1) * kChunkTokens;
+      const Span span{begin, chunk_end < end ? chunk_end : end};
+      attend_chunk(context, span, first, tile);
+      begin = span.end;
+    }
+    finish_tile(item, tile);
+  }
+
+  int window_begin(int position) const {
+    const int begin = position - call_.sliding_window + 1;
+    return call_.sliding_window == 0 || begin < 0 ? 0 : begin;
+  }
+
+  // Rotates this tile's queries into scratch, padded with zeros, and resets its sums.
+  void begin_tile(const AttentionItem& item, int first_row, int rows, RowTile& tile) {
+    tile.first = first_row;
+    tile.count = rows;
+    Row* q = reinterpret_cast<Row*>(scratch_.q);
+    HeadBuffer head;
+    for (int r = 0; r < rows; r++) {
+      const int token = item.first_token + (first_row + r) / group_;
+      tile.positions[r] = call_.batch->positions[token];
+      tile.maxima[r] = -FLT_MAX;  // finite: -inf - -inf would be NaN
+      tile.sums[r] = 0.0f;
+      rotated_head(call_, call_.qkv + token * call_.qkv_stride + head_offset(item, first_row + r),
+                   call_.q_norm, tile.positions[r], head);
+      for (int i = 0; i < dim_; i += kLanes) store_query(q + r * dim_ + i, head.values + i);
+    }
+    std::memset(scratch_.out, 0, static_cast<size_t>(rows) * static_cast<size_t>(dim_) * 4);
+    products_.begin(rows, dim_);
+  }
+
+  // Rounded to the compute dtype even where it is kept as float.
+  void store_query(Row* q, const float* values) const {
+    alignas(64) bf16 rounded[kLanes];
+    const F32x16 v = load(values);
+    if (call_.shape.type == ElementType::float32) return store_from_f32(q, v);
+    store_bf16(rounded, v);
+    store_from_f32(q, load_bf16(rounded));
+  }
+
+  int head_offset(const AttentionItem& item, int row) const {
+    return (item.kv_head * group_ + row % group_) * call_.shape.head_dim;
+  }
+
+  void attend_chunk(const Context& context, Span span, bool first, RowTile& tile) {
+    ChunkGroups groups;
+    context.find_groups(span, scratch_, groups);
+    prefetch_next(groups.count);
+    products_.scores(reinterpret_cast<const Row*>(scratch_.q), tile.count, dim_, groups.k,
+                     groups.count, scratch_.scores);
+    for (int r = 0; r < tile.count; r++) {
+      const float scale = softmax_row(groups, r, tile);
+      if (!first) scale_out(r, scale);
+    }
+    products_.values(reinterpret_cast<const Row*>(scratch_.weights), tile.count, dim_, groups.v,
+                     groups.count, scratch_.out);
+  }
+
+  // The first chunk of the item after this one, if that is a decode: its pages are cold.
+  void prefetch_next(int groups) {
+    if (next_ == nullptr || next_->num_tokens != 1) return;
+    const Context context(call_, next_->seq, next_->kv_head);
+    const int last = call_.batch->positions[next_->first_token];
+    int position = window_begin(last);
+    for (int i = 0; i < groups && position <= last; i++, position += kGroupTokens) {
+      context.prefetch_group(position);
+    }
+    next_ = nullptr;
+  }
+
+  // Lanes of the group at `base` that the row at `position` sees.
+  Mask16 visible(int base, int position) const {
+    return mask_and(first_lanes(position - base + 1),
+                    mask_not(first_lanes(window_begin(position) - base)));
+  }
+
+  // Scores of one row become weights; returns what the row's earlier output must be scaled by.
+  float softmax_row(const ChunkGroups& groups, int r, RowTile& tile) {
+    float* scores = scratch_.scores + r * kGroupTokens;
+    Row* weights = reinterpret_cast<Row*>(scratch_.weights) + r * kGroupTokens;
+    const int position = tile.positions[r], begin = window_begin(position);
+    constexpr int kStride = Products::kScoreStride;
+    F32x16 largest = broadcast(tile.maxima[r]);
+    for (int g = 0; g < groups.count; g++) {
+      const int base = groups.first_position + g * kGroupTokens;
+      F32x16 s = load(scores + g * kStride);
+      if (base < begin || base + kGroupTokens - 1 > position) {
+        s = select(visible(base, position), s, broadcast(-__builtin_inff()));
+        store(scores + g * kStride, s);
+      }
+      largest = max(largest, s);
+    }
+    const float maximum = reduce_max(largest);
+    const F32x16 top = broadcast(maximum), factor = broadcast(call_.shape.scale * kLog2e);
+    F32x16 sum = zero();
+    for (int g = 0; g < groups.count; g++) {
+      const F32x16 s = load(scores + g * kStride);
+      sum = add(sum, store_weights(weights + g * kStride, exp2(mul(sub(s, top), factor))));
+    }
+    const float scale = lane0(exp2(mul(broadcast(tile.maxima[r] - maximum), factor)));
+    tile.sums[r] = tile.sums[r] * scale + reduce_add(sum);
+    tile.maxima[r] = maximum;
+    return scale;
+  }
+
+  static CHAIRLIFT_INLINE float lane0(F32x16 v) {
+    alignas(64) float lanes[kLanes];
+    store(lanes, v);
+    return lanes[0];
+  }
+
+  void scale_out(int r, float scale) {
+    float* out = scratch_.out + r * dim_;
+    for (int i = 0; i < dim_; i += kLanes) store(out + i, mul(load(out + i), broadcast(scale)));
+  }
+
+  void finish_tile(const AttentionItem& item, const RowTile& tile) {
+    for (int r = 0; r < tile.count; r++) {
+      const int row = tile.first + r;
+      const int token = item.first_token + row / group_;
+      const int64_t at = token * call_.out_stride + head_offset(item, row);
+      const float* values = scratch_.out + r * dim_;
+      if (call_.shape.type == ElementType::float32) {
+        store_head(static_cast<float*>(call_.out) + at, values, tile.sums[r]);
+      } else {
+        store_head(static_cast<bf16*>(call_.out) + at, values, tile.sums[r]);
+      }
+    }
+  }
+
+  template <class T>
+  void store_head(T* out, const float* values, float sum) const {
+    const F32x16 divisor = broadcast(sum);
+    const int head_dim = call_.shape.head_dim;
+    int i = 0;
+    for (; i + kLanes <= head_dim; i += kLanes) {
+      store_from_f32(out + i, div(load(values + i), divisor));
+    }
+    if (i < head_dim) store_partial(out + i, div(load(values + i), divisor), head_dim - i);
+  }
+
+  const AttentionCall& call_;
+  AttentionScratch& scratch_;
+  const int dim_;
+  const int group_;
+  const AttentionItem* next_ = nullptr;
+  Products products_;
+};
+
+template <class Products>
+void attend_with(const AttentionCall& call, AttentionScratch& scratch) {
+  Worker<Products>(call, scratch).run();
+}
+
+void attend(const AttentionCall& call, AttentionScratch& scratch) {
+  if (call.shape.type == ElementType::float32) {
+    return attend_with<VectorProducts<Float32Path>>(call, scratch);
+  }
+#if defined(__AMX_BF16__)
+  attend_with<AmxProducts>(call, scratch);
+#elif defined(__AVX512BF16__)
+  attend_with<VectorProducts<DotPath>>(call, scratch);
+#else
+  attend_with<VectorProducts<WidenedPath>>(call, scratch);
+#endif
+}
+
+}  // namespace
+
+CHAIRLIFT_DEFINE_KERNELS(AttentionKernels, attention_kernels) = {rope_and_store, attend};
+
+}  // namespace chairlift::CHAIRLIFT_ISA

@@ -1,0 +1,160 @@
+// The two matrix products of attention, q K^T and p V, for up to 16 rows. Part of attention_isa.cpp.
+//
+// A path says how elements are stored and multiplied. In K and in V alike a step is 64 bytes for 16
+// columns (tokens in K, dimensions in V): one float each, or a pair of bfloat16 that is summed over.
+// So both products are one micro kernel, and no sum runs across lanes.
+#pragma once
+
+#include "attention.h"
+#include "simd.h"
+
+namespace chairlift::CHAIRLIFT_ISA {
+
+struct Float32Path {
+  using Row = float;               // element of q and of the softmax weights
+  static constexpr int kDepth = 1;  // of the summed dimension, per step
+  struct Step {
+    F32x16 columns;
+  };
+  static CHAIRLIFT_INLINE Step load_step(const std::byte* p) {
+    return {load(reinterpret_cast<const float*>(p))};
+  }
+  static CHAIRLIFT_INLINE F32x16 accumulate(F32x16 sum, const Step& step, const float* row) {
+    return fmadd(broadcast(*row), step.columns, sum);
+  }
+};
+
+// bfloat16 in memory, widened in registers; q and weights stay float32.
+struct WidenedPath {
+  using Row = float;
+  static constexpr int kDepth = 2;
+  struct Step {
+    F32x16 first, second;
+  };
+  static CHAIRLIFT_INLINE Step load_step(const std::byte* p) {
+    const U32x16 pairs = load_words(p);
+    return {first_of_pairs(pairs), second_of_pairs(pairs)};
+  }
+  static CHAIRLIFT_INLINE F32x16 accumulate(F32x16 sum, const Step& step, const float* row) {
+    sum = fmadd(broadcast(row[0]), step.first, sum);
+    return fmadd(broadcast(row[1]), step.second, sum);
+  }
+};
+
+// bfloat16 on both sides, with the machine's paired dot product.
+struct DotPath {
+  using Row = bf16;
+  static constexpr int kDepth = 2;
+  struct Step {
+    U32x16 pairs;
+  };
+  static CHAIRLIFT_INLINE Step load_step(const std::byte* p) { return {load_words(p)}; }
+  static CHAIRLIFT_INLINE F32x16 accumulate(F32x16 sum, const Step& step, const bf16* row) {
+    uint32_t pair;
+    std::memcpy(&pair, row, 4);
+    return dot_pairs(sum, step.pairs, broadcast_word(pair));
+  }
+};
+
+// Accumulators of the micro kernel: what fits the registers beside the operands.
+#if defined(__AVX512F__)
+constexpr int kBlockRows = 4, kBlockColumns = 4;
+#elif defined(__AVX2__)
+constexpr int kBlockRows = 4, kBlockColumns = 1;
+#else
+constexpr int kBlockRows = 2, kBlockColumns = 1;
+#endif
+
+// sums[r][c] += rows[r] . columns[c] over `steps` steps; row r starts r * row_stride after rows.
+template <class Path, int R, int C>
+static CHAIRLIFT_INLINE void multiply(F32x16 (&sums)[R][C], const typename Path::Row* rows,
+                                      int row_stride, const std::byte* const (&columns)[C],
+                                      size_t step_bytes, int steps) {
+#pragma GCC unroll 1
+  for (int step = 0; step < steps; step++) {
+    typename Path::Step loaded[C];
+#pragma GCC unroll 4
+    for (int c = 0; c < C; c++) loaded[c] = Path::load_step(columns[c] + size_t(step) * step_bytes);
+#pragma GCC unroll 4
+    for (int r = 0; r < R; r++) {
+      const typename Path::Row* element = rows + r * row_stride + step * Path::kDepth;
+#pragma GCC unroll 4
+      for (int c = 0; c < C; c++) sums[r][c] = Path::accumulate(sums[r][c], loaded[c], element);
+    }
+  }
+}
+
+template <class Path>
+struct VectorProducts {
+  using Row = typename Path::Row;
+  static constexpr int kScoreStride = kTileRows * kGroupTokens;  // from group to group
+
+  void begin(int /*rows*/, int /*dim*/) {}
+  void end() {}
+
+  // scores[g][r][:] = q[r] . k of group g. q: [rows, dim].
+  void scores(const Row* q, int rows, int dim, const std::byte* const* k, int groups, float* out) {
+    for_blocks(rows, groups, [&]<int R, int C>(int row, int group) __attribute__((always_inline)) {
+      F32x16 sums[R][C];
+      const std::byte* columns[C];
+      for (int c = 0; c < C; c++) {
+        columns[c] = k[group + c];
+        for (int r = 0; r < R; r++) sums[r][c] = zero();
+      }
+      multiply<Path>(sums, q + row * dim, dim, columns, 64, dim / Path::kDepth);
+      for (int r = 0; r < R; r++) {
+        for (int c = 0; c < C; c++) {
+          store(out + (group + c) * kScoreStride + (row + r) * kGroupTokens, sums[r][c]);
+        }
+      }
+    });
+  }
+
+  // out[r] += sum over groups and tokens of weights[g][r][token] v[g][token]. out: [rows, dim].
+  void values(const Row* weights, int rows, int dim, const std::byte* const* v, int groups,
+              float* out) {
+    const size_t v_row = static_cast<size_t>(dim) * 4;
+    for_blocks(rows, dim / kLanes, [&]<int R, int C>(int row, int column)
+                                       __attribute__((always_inline)) {
+      F32x16 sums[R][C];
+      float* block = out + row * dim + column * kLanes;
+      for (int r = 0; r < R; r++) {
+        for (int c = 0; c < C; c++) sums[r][c] = load(block + r * dim + c * kLanes);
+      }
+      for (int group = 0; group < groups; group++) {
+        const std::byte* columns[C];
+        for (int c = 0; c < C; c++) columns[c] = v[group] + 64 * (column + c);
+        multiply<Path>(sums, weights + group * kScoreStride + row * kGroupTokens, kGroupTokens,
+                       columns, v_row, kGroupTokens / Path::kDepth);
+      }
+      for (int r = 0; r < R; r++) {
+        for (int c = 0; c < C; c++) store(block + r * dim + c * kLanes, sums[r][c]);
+      }
+    });
+  }
+
+ private:
+  // Covers rows x columns with register blocks: body.operator()<R, C>(first row, first column).
+  template <class Body>
+  static CHAIRLIFT_INLINE void for_blocks(int rows, int columns, Body&& body) {
+    int column = 0;
+    for (; column + kBlockColumns <= columns; column += kBlockColumns) {
+      for_rows<kBlockColumns>(rows, column, body);
+    }
+    for (; column < columns; column++) for_rows<1>(rows, column, body);
+  }
+  template <int C, class Body>
+  static CHAIRLIFT_INLINE void for_rows(int rows, int column, Body&& body) {
+    int row = 0;
+    for (; row + kBlockRows <= rows; row += kBlockRows) {
+      body.template operator()<kBlockRows, C>(row, column);
+    }
+    if constexpr (kBlockRows == 4) {
+      if (rows - row == 3) return body.template operator()<3, C>(row, column);
+      if (rows - row == 2) return body.template operator()<2, C>(row, column);
+    }
+    if (rows - row == 1) body.template operator()<1, C>(row, column);
+  }
+};
+
+}  // namespace chairlift::CHAIRLIFT_ISA
