@@ -39,6 +39,7 @@ class AnswerWriter:
         self._style = style
         self._texts = texts
         self._latest: dict[int, RequestOutput] = {}
+        self._started: set[int] = set()
         self._plain: dict[int, tuple[bytes, bytes]] = {}
         self._is_plain = not (spec.has_logprobs or spec.has_token_ids or spec.continuous_usage)
         head = self._head(style.chunk_object)
@@ -84,11 +85,13 @@ class AnswerWriter:
                 return b""
             start, end = plain
             return start + encode_basestring(choice.text).encode() + end
-        is_first = plain is None and index not in self._plain
+        is_first = index not in self._started
+        if is_first:
+            self._started.add(index)
+            if self._is_plain:
+                start, end = self._style.fast_piece(index)
+                self._plain[index] = self._chunk_start + start, end + self._chunk_end
         piece = self._piece(prompt_index, index, choice, output, is_first=is_first)
-        if is_first and self._is_plain:
-            start, end = self._style.fast_piece(index)
-            self._plain[index] = self._chunk_start + start, end + self._chunk_end
         return self._detailed_chunk(piece, is_first=is_first)
 
     def _detailed_chunk(self, piece: ChoicePiece, *, is_first: bool) -> bytes:

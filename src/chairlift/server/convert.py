@@ -76,7 +76,7 @@ def _path(loc: Iterable[int | str]) -> str:
 
 
 def _wanted(message: str) -> str:
-    return message.removeprefix("Input should be ").removesuffix(" or instance of TextPart")
+    return message.removeprefix("Input should be ").replace("a valid ", "a ")
 
 
 def check_stream_options(request: SamplingFields) -> None:

@@ -1,0 +1,227 @@
+"""An engine without a model: answers are scripted, and it records what happened to each request."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from chairlift.config import EngineLimits
+from chairlift.engine.stats import EngineStats, HistogramSnapshot, StepTimes
+from chairlift.errors import ChairliftError, InvalidParameterError
+from chairlift.inputs import GenerateRequest
+from chairlift.outputs import ChoiceOutput, FinishReason, RequestOutput, TokenLogprob
+from chairlift.sampling_params import SamplingParams
+
+VOCAB_SIZE = 300
+
+
+class ByteTokenizer:
+    """Token ids are the bytes of UTF-8."""
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        return list(text.encode())
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        return bytes(ids).decode(errors="replace")
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return bytes([token_id])
+
+
+class PlainChatTemplate:
+    """``role: content`` lines; refuses the role ``tool`` as templates refuse."""
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        **kwargs: Any,
+    ) -> str:
+        if any(message["role"] == "tool" for message in messages):
+            raise InvalidParameterError("tools are not for this model", param="messages")
+        lines = "".join(f"{message['role']}: {message['content']}\n" for message in messages)
+        return kwargs.get("header", "") + lines + ("assistant: " if add_generation_prompt else "")
+
+
+class FakeInputProcessor:
+    """Tokenises into bytes; checks only what the server's own code relies on."""
+
+    def __init__(self, limits: EngineLimits) -> None:
+        self._limits = limits
+        self.num_processed = 0
+
+    async def process(
+        self,
+        request_id: str,
+        prompt: str | Sequence[int],
+        sampling_params: SamplingParams,
+        *,
+        add_special_tokens: bool = True,
+        cache_salt: str = "",
+        param: str = "prompt",
+    ) -> GenerateRequest:
+        self.num_processed += 1
+        sampling_params.check_against_vocabulary(self._limits.vocab_size)
+        ids = prompt.encode() if isinstance(prompt, str) else prompt
+        if not all(0 <= token < self._limits.vocab_size for token in ids):
+            raise InvalidParameterError(f"{param} holds a bad id", param=param)
+        return GenerateRequest(
+            request_id, tuple(ids), sampling_params, time.monotonic(), cache_salt
+        )
+
+    async def tokenize(
+        self, text: str, *, add_special_tokens: bool = True, param: str = "prompt"
+    ) -> list[int]:
+        return list(text.encode())
+
+
+Script = Callable[[GenerateRequest], list[list[ChoiceOutput]]]
+
+
+def say(text: str, *, size: int = 1) -> Script:
+    """Every choice says ``text``, ``size`` bytes a piece, and stops or runs into max_tokens."""
+
+    def script(request: GenerateRequest) -> list[list[ChoiceOutput]]:
+        params = request.sampling_params
+        limit = len(text) if params.max_tokens is None else params.max_tokens
+        ids = text.encode()[:limit]
+        reason = FinishReason.LENGTH if len(ids) < len(text.encode()) else FinishReason.STOP
+        pieces = []
+        for start in range(0, max(len(ids), 1), size):
+            part = ids[start : start + size]
+            is_last = start + size >= len(ids)
+            pieces.append(
+                [
+                    ChoiceOutput(
+                        index,
+                        part.decode(),
+                        tuple(part),
+                        _logprobs(part, params.logprobs),
+                        reason if is_last else None,
+                    )
+                    for index in range(params.n)
+                ]
+            )
+        return pieces
+
+    return script
+
+
+def _logprobs(ids: Sequence[int], count: int | None) -> tuple[TokenLogprob, ...] | None:
+    return None if count is None else tuple(logprob_of(token, count) for token in ids)
+
+
+def logprob_of(token: int, count: int) -> TokenLogprob:
+    """A made-up logprob: the token is the likeliest, its neighbours follow, the last impossible."""
+    top = [(token, -0.25), (token + 1, -1.5), (token + 2, float("-inf"))]
+    return TokenLogprob(token, -0.25, 1, tuple(top[:count]))
+
+
+@dataclass
+class FakeEngine:
+    """See the module's docstring.
+
+    Attributes:
+        script: Pieces of the answer to a request.
+        gate: Each piece but the first waits for it; set by default.
+        failure: Raised after ``fail_after`` pieces.
+    """
+
+    script: Script = field(default_factory=lambda: say("Hello"))
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    first_gate: asyncio.Event = field(default_factory=asyncio.Event)
+    failure: ChairliftError | Exception | None = None
+    fail_after: int = 0
+    is_alive: bool = True
+    model_name: str = "fake"
+    max_num_waiting: int = 64
+    running: int = 0
+    started: asyncio.Event = field(default_factory=asyncio.Event)
+    aborted: asyncio.Event = field(default_factory=asyncio.Event)
+    requests: list[GenerateRequest] = field(default_factory=list)
+    num_aborted: int = 0
+    num_finished: int = 0
+    drained_with_s: float | None = None
+    is_closed: bool = False
+
+    def __post_init__(self) -> None:
+        self.limits = EngineLimits(VOCAB_SIZE, 512, 16, 64, self.max_num_waiting)
+        self.tokenizer = ByteTokenizer()
+        self.chat_template = PlainChatTemplate()
+        self.input_processor = FakeInputProcessor(self.limits)
+        self.gate.set()
+        self.first_gate.set()
+
+    async def generate(
+        self, request: GenerateRequest, *, is_streamed: bool = True
+    ) -> AsyncGenerator[RequestOutput, None]:
+        self.requests.append(request)
+        self.running += 1
+        self.started.set()
+        try:
+            count = 0
+            for number, choices in enumerate(self.script(request)):
+                if self.failure is not None and number == self.fail_after:
+                    raise self.failure
+                await (self.gate if number else self.first_gate).wait()
+                count += sum(len(choice.token_ids) for choice in choices)
+                yield self._output(request, choices, count, is_first=number == 0)
+            self.num_finished += 1
+        except (GeneratorExit, asyncio.CancelledError):
+            self.num_aborted += 1
+            self.aborted.set()
+            raise
+        finally:
+            self.running -= 1
+
+    def _output(
+        self, request: GenerateRequest, choices: list[ChoiceOutput], count: int, *, is_first: bool
+    ) -> RequestOutput:
+        wanted = request.sampling_params.prompt_logprobs
+        scores: tuple[TokenLogprob | None, ...] | None = None
+        if is_first and wanted is not None:
+            rest = (logprob_of(token, wanted) for token in request.prompt_token_ids[1:])
+            scores = (None, *rest)
+        return RequestOutput(
+            request_id=request.request_id,
+            prompt_token_ids=request.prompt_token_ids,
+            choices=tuple(choices),
+            finished=all(choice.finish_reason for choice in choices),
+            seed=request.sampling_params.seed or 0,
+            prompt_logprobs=scores,
+            num_cached_tokens=2,
+            num_output_tokens=count,
+        )
+
+    def stats(self) -> EngineStats:
+        histogram = HistogramSnapshot((0.1, 1.0), (1, 2, 3), 12.5)
+        return EngineStats(
+            num_running=self.running,
+            num_waiting=9,
+            num_live_blocks=16,
+            num_cached_blocks=32,
+            num_free_blocks=16,
+            num_preemptions_total=3,
+            prompt_tokens_total=100,
+            generation_tokens_total=200,
+            prefix_cache_queried_tokens=100,
+            prefix_cache_hit_tokens=40,
+            requests_finished={"stop": 4, "length": 5},
+            time_to_first_token_s=histogram,
+            inter_token_latency_s=histogram,
+            e2e_latency_s=histogram,
+            queue_time_s=histogram,
+            prompt_tokens=histogram,
+            generation_tokens=histogram,
+            step_times=StepTimes(num_steps=7, forward_s=1.5),
+        )
+
+    async def drain(self, timeout_s: float) -> None:
+        self.drained_with_s = timeout_s
+
+    async def close(self) -> None:
+        self.is_closed = True
