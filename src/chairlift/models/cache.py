@@ -19,12 +19,19 @@ def cache_dir() -> Path:
 
     ``CHAIRLIFT_CACHE`` if set, else ``chairlift`` under ``XDG_CACHE_HOME`` or ``~/.cache``.
     Models with a Hugging Face id lie in Hugging Face's own cache instead, shared with its tools.
+
+    Raises:
+        ModelLoadError: Neither is set and there is no home folder.
     """
-    own = os.environ.get(CACHE_VARIABLE)
-    if own:
-        return Path(own).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "chairlift"
+    try:
+        if own := os.environ.get(CACHE_VARIABLE):
+            return Path(own).expanduser()
+        base = os.environ.get("XDG_CACHE_HOME")
+        return (Path(base) if base else Path.home() / ".cache") / "chairlift"
+    except RuntimeError:
+        raise ModelLoadError(
+            f"there is no home folder to keep models in: set {CACHE_VARIABLE} to a folder"
+        ) from None
 
 
 @contextmanager

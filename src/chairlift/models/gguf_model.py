@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from chairlift.models.rope import (
     RopeScaling,
     YarnRope,
     rope_frequencies,
+    yarn_attention_factor,
 )
 from chairlift.models.stored_tensor import match_weights
 from chairlift.tokenizer_source import GgufTokenizer
@@ -145,38 +147,40 @@ def _head_dim(fields: Fields, hidden_size: int, num_heads: int) -> int:
 
 
 def _rope_scaling(fields: Fields) -> RopeScaling:
-    kind = fields.text("rope.scaling.type", "linear" if _old_linear(fields) else "none")
+    # Files had a factor alone before they named its type.
+    factor_alone = fields.has("rope.scaling.factor") or fields.has("rope.scale_linear")
+    kind = fields.text("rope.scaling.type", "linear" if factor_alone else "none")
+    if kind == "yarn":
+        return _yarn(fields)
+    _refuse_unless_neutral(fields, "rope.scaling.attn_factor", 1.0)
     if kind == "none":
         return DefaultRope()
     if kind == "linear":
-        return LinearRope(
-            fields.number("rope.scaling.factor", fields.number("rope.scale_linear", 1.0))
-        )
-    if kind == "yarn":
-        return _yarn(fields)
+        old_factor = fields.number("rope.scale_linear", 1.0)
+        return LinearRope(fields.number("rope.scaling.factor", old_factor))
     raise fields.wrong("rope.scaling.type", "none, linear or yarn: others are not supported")
 
 
-def _old_linear(fields: Fields) -> bool:
-    """Whether a scaling factor stands alone, as files had it before they named its type."""
-    return fields.has("rope.scaling.factor") or fields.has("rope.scale_linear")
-
-
 def _yarn(fields: Fields) -> YarnRope:
-    factor = fields.number("rope.scaling.factor")
-    original = fields.integer(
-        "rope.scaling.original_context_length", fields.integer("context_length")
-    )
-    for key, neutral in (("yarn_ext_factor", 1.0), ("yarn_log_multiplier", 0.0)):
-        if fields.number(f"rope.scaling.{key}", neutral, above=-1e30) != neutral:
-            raise fields.wrong(f"rope.scaling.{key}", f"{neutral:g}: others are not supported")
+    _refuse_unless_neutral(fields, "rope.scaling.yarn_ext_factor", 1.0)
+    _refuse_unless_neutral(fields, "rope.scaling.yarn_log_multiplier", 0.0)
+    context = fields.integer("context_length")
     yarn = YarnRope(
-        factor=factor,
-        original_context=original,
+        factor=fields.number("rope.scaling.factor"),
+        original_context=fields.integer("rope.scaling.original_context_length", context),
         beta_fast=fields.number("rope.scaling.yarn_beta_fast", 32.0),
         beta_slow=fields.number("rope.scaling.yarn_beta_slow", 1.0),
     )
-    return yarn
+    # GGUF's factors multiply YaRN's own; Hugging Face's takes its place.
+    attention_factor = yarn_attention_factor(yarn)
+    for key in ("rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor"):
+        attention_factor *= fields.number(key, 1.0)
+    return replace(yarn, attention_factor=attention_factor)
+
+
+def _refuse_unless_neutral(fields: Fields, key: str, neutral: float) -> None:
+    if fields.number(key, neutral, above=-1e30) != neutral:
+        raise fields.wrong(key, f"{neutral:g}: others are not supported")
 
 
 def _rope_divisors(file: GgufFile, head_dim: int) -> npt.NDArray[np.float32] | None:

@@ -93,17 +93,21 @@ def _weight_files(path: Path) -> list[Path]:
             "supported, save the model as safetensors"
         )
     index = _read_json(path / _INDEX)
-    names = set(index.table("weight_map").values.values())
-    for name in names:
-        if not isinstance(name, str) or Path(name).name != name:
-            raise index.wrong("weight_map", "a table of the names of files in the same folder")
-        if not (path / name).exists():
+    names = list(index.table("weight_map").values.values())
+    if not names or not all(_is_file_name(name) for name in names):
+        raise index.wrong("weight_map", "a table of tensors and safetensors files of this folder")
+    files = [path / name for name in sorted(set(names))]
+    for file in files:
+        if not file.exists():
             raise ModelLoadError(
-                f"{path} lacks {name}, which {_INDEX} names: download the model again"
+                f"{path} lacks {file.name}, which {_INDEX} names: download the model again"
             )
-    if not names:
-        raise index.wrong("weight_map", "a table that names a file for each tensor")
-    return [path / name for name in sorted(names)]
+    return files
+
+
+def _is_file_name(name: Any) -> bool:
+    """Whether an index's entry names a weight file beside it, and nothing elsewhere."""
+    return isinstance(name, str) and name.endswith(".safetensors") and Path(name).name == name
 
 
 def _weights(

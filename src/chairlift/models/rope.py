@@ -99,7 +99,7 @@ def rope_frequencies(
             inv_freq = _scale_llama3(inv_freq, scaling)
         case YarnRope():
             inv_freq = _scale_yarn(inv_freq, head_dim, theta, scaling)
-            attention_factor = _yarn_attention_factor(scaling)
+            attention_factor = yarn_attention_factor(scaling)
         case DefaultRope():
             pass
     return tuple(inv_freq.tolist()), attention_factor
@@ -131,7 +131,8 @@ def _scale_yarn(
     return inv_freq * (1.0 - interpolated + interpolated / scaling.factor)
 
 
-def _yarn_attention_factor(scaling: YarnRope) -> float:
+def yarn_attention_factor(scaling: YarnRope) -> float:
+    """The factor on cos and sin that a YaRN scaling gives or implies."""
     if scaling.attention_factor is not None:
         return scaling.attention_factor
 
