@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
-
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
@@ -16,6 +14,7 @@ from chairlift.server.metrics import MetricsPage
 from chairlift.server.middleware import REQUEST_ID_HEADER, ApiKeyMiddleware, RequestIdMiddleware
 from chairlift.server.openapi import openapi_of
 from chairlift.server.settings import ServerSettings
+from chairlift.version import VERSION
 
 _DESCRIPTION = (
     "OpenAI-compatible API of a Chairlift server. Fields that OpenAI's API does not have are named "
@@ -30,7 +29,7 @@ def create_app(engine: EngineClient, settings: ServerSettings) -> FastAPI:
     """
     app = FastAPI(
         title="Chairlift",
-        version=version("chairlift"),
+        version=VERSION,
         description=_DESCRIPTION,
         root_path=settings.root_path,
         docs_url=None,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from chairlift.config import EngineLimits
 from chairlift.engine.stats import EngineStats
+from chairlift.errors import EngineDeadError
 from chairlift.inputs import GenerateRequest
 from chairlift.outputs import RequestOutput
 from chairlift.sampling_params import SamplingParams
@@ -65,32 +66,69 @@ class InputProcessorClient(Protocol):
         ...
 
 
+class OutputStream(Protocol):
+    """Pieces of one answer; what piled up since the last piece comes as one."""
+
+    def __aiter__(self) -> AsyncIterator[RequestOutput]:
+        """Itself."""
+        ...
+
+    async def aclose(self) -> None:
+        """End the request, if it has not ended."""
+        ...
+
+
 class EngineClient(Protocol):
     """The engine as the server sees it."""
 
-    model_name: str
-    limits: EngineLimits
-    tokenizer: TokenizerClient
-    chat_template: ChatTemplateClient
-    input_processor: InputProcessorClient
+    @property
+    def model_name(self) -> str:
+        """What users call the model."""
+        ...
+
+    @property
+    def limits(self) -> EngineLimits:
+        """The one bound for requests."""
+        ...
+
+    @property
+    def tokenizer(self) -> TokenizerClient:
+        """The model's tokenizer."""
+        ...
+
+    @property
+    def chat_template(self) -> ChatTemplateClient:
+        """The model's chat template."""
+        ...
+
+    @property
+    def input_processor(self) -> InputProcessorClient:
+        """Makes the requests that ``generate`` takes."""
+        ...
 
     @property
     def is_alive(self) -> bool:
         """False once the engine has ended for good."""
         ...
 
-    def generate(
-        self, request: GenerateRequest, *, is_streamed: bool
-    ) -> AsyncGenerator[RequestOutput, None]:
-        """Pieces of the answer, or one whole. Closing it, or cancelling its task, aborts."""
+    def check_admission(self, num_choices: int = 1) -> None:
+        """Raise ``EngineOverloadedError``, ``EngineDrainingError`` or ``EngineDeadError``."""
+        ...
+
+    def generate(self, request: GenerateRequest, *, stream: bool = True) -> OutputStream:
+        """Start answering, in pieces or as one whole. Raises as ``check_admission``."""
         ...
 
     def stats(self) -> EngineStats:
         """Counters, gauges and histograms as of the last step."""
         ...
 
-    async def drain(self, timeout_s: float) -> None:
-        """Take nothing new and wait for what runs; abort what is left after ``timeout_s``."""
+    async def wait_dead(self) -> EngineDeadError:
+        """Return the reason once the engine has died or been closed."""
+        ...
+
+    async def drain(self, timeout_s: float) -> int:
+        """Take nothing new, wait for what runs, abort what is left; say how much that was."""
         ...
 
     async def close(self) -> None:

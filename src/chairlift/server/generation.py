@@ -84,8 +84,7 @@ async def _whole(engine: EngineClient, request: GenerateRequest) -> RequestOutpu
 async def _outputs(
     engine: EngineClient, request: GenerateRequest, *, is_streamed: bool
 ) -> AsyncGenerator[RequestOutput, None]:
-    outputs = engine.generate(request, is_streamed=is_streamed)
-    async with aclosing(outputs):
+    async with aclosing(engine.generate(request, stream=is_streamed)) as outputs:
         async for output in outputs:
             _check_not_aborted(output)
             yield output

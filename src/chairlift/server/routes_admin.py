@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
+from importlib.resources import files
 
 from fastapi import APIRouter
 from pydantic_core import to_json
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from chairlift.server.context import ServerContext, context_of
 from chairlift.server.metrics import CONTENT_TYPE
 from chairlift.server.openapi import MODEL_PARAMETER, answer_docs, health_docs
 from chairlift.server.responses import ModelCard, ModelList, StatusResponse, VersionResponse
+from chairlift.version import VERSION
 
 router = APIRouter(tags=["server"])
+
+
+@router.get("/", include_in_schema=False)
+async def root(request: Request) -> Response:
+    """Where a browser should go."""
+    return RedirectResponse(f"{request.scope.get('root_path', '')}/docs")
+
+
+@router.get("/docs", include_in_schema=False)
+async def docs() -> Response:
+    """A page for people, made from ``/openapi.json``; needs nothing from elsewhere."""
+    return Response(files(__package__).joinpath("docs.html").read_bytes(), media_type="text/html")
 
 
 @router.get("/v1/models", **answer_docs(ModelList))
@@ -47,7 +60,7 @@ async def health(request: Request) -> Response:
 @router.get("/version", **answer_docs(VersionResponse))
 async def get_version() -> Response:
     """The version of Chairlift."""
-    return _json({"version": version("chairlift")})
+    return _json({"version": VERSION})
 
 
 @router.get("/metrics", include_in_schema=True, response_class=Response)

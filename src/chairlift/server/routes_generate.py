@@ -54,7 +54,7 @@ async def create_completion(request: Request) -> Response:
     check_stream_options(fields)
     params = completion_sampling_params(fields)
     prompts = prompts_of(fields.prompt)
-    _check_batch(context, len(prompts) * params.n)
+    _check_admission(context, len(prompts) * params.n)
     request_id = f"cmpl-{request_id_of(request, fields.request_id)}"
     submitted = await _process(context, fields, request_id, prompts, params)
     echoed = _echoed_texts(context, prompts) if fields.echo else ()
@@ -75,7 +75,7 @@ async def create_chat_completion(request: Request) -> Response:
     model = context.check_model(fields.model)
     check_stream_options(fields)
     params = chat_sampling_params(fields)
-    _check_batch(context, params.n)
+    _check_admission(context, params.n)
     request_id = f"chatcmpl-{request_id_of(request, fields.request_id)}"
     prompt = context.engine.chat_template.render(
         messages_of(fields.messages),
@@ -96,14 +96,15 @@ async def create_chat_completion(request: Request) -> Response:
     return await _answer(request, fields, submitted, spec, ChatStyle(spec, context.texts))
 
 
-def _check_batch(context: ServerContext, num_choices: int) -> None:
-    """Refuse for good what the queue could not hold even if it were empty."""
+def _check_admission(context: ServerContext, num_choices: int) -> None:
+    """Refuse, before anything is tokenised, what does not fit into the queue: now, or ever."""
     most = context.engine.limits.max_num_waiting
     if num_choices > most:
         raise InvalidParameterError(
             f"prompts times n is {num_choices}, but at most {most} may wait; send fewer at a time",
             param="prompt",
         )
+    context.engine.check_admission(num_choices)
 
 
 async def _process(

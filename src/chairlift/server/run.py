@@ -1,0 +1,154 @@
+"""``run_server``: engine process, HTTP server, and what is printed about them.
+
+Imported by the command line before anything is known to be in order, so what takes long to import
+is imported while the engine process is already loading the model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from chairlift.config import EngineConfig
+from chairlift.engine.async_engine import AsyncEngine
+from chairlift.errors import ConfigError
+from chairlift.server.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from chairlift.server.lifecycle import GracefulServer
+
+_BACKLOG = 2048
+# Longer than the pauses of usual clients and proxies, which would otherwise send a request on a
+# connection that is just being closed.
+_KEEP_ALIVE_S = 75
+
+
+def run_server(config: EngineConfig, settings: ServerSettings) -> None:
+    """Serve until a signal ends it; blocks.
+
+    Raises:
+        ConfigError: The address cannot be listened on, or the configuration does not go with the
+            model or the machine.
+        ModelLoadError: The model cannot be loaded.
+        EngineDeadError: The engine process died.
+        KeyboardInterrupt: A second SIGINT ended it at once, or the first before it was ready.
+    """
+    listening = bind(settings)
+    with listening, asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_serve(config, settings, listening))
+
+
+def bind(settings: ServerSettings) -> socket.socket:
+    """Take the address, without accepting connections yet.
+
+    Raises:
+        ConfigError: It cannot be had.
+    """
+    host, port = settings.host, settings.port
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise ConfigError(f"host {host!r} is no address of this machine: {error}") from None
+    family, kind, protocol, _, address = found[0]
+    listening = socket.socket(family, kind, protocol)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind(address)
+    except OSError as error:
+        listening.close()
+        raise ConfigError(
+            f"cannot listen on {host} port {port}: {error.strerror}; choose another --port or "
+            "--host"
+        ) from None
+    return listening
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:  # not available on every platform
+        return None
+    return uvloop.new_event_loop
+
+
+async def _serve(config: EngineConfig, settings: ServerSettings, listening: socket.socket) -> None:
+    started_s = time.monotonic()
+    print(f"Loading {config.model.model}", file=sys.stderr)
+    importing = asyncio.ensure_future(asyncio.to_thread(_import_app))
+    async with await AsyncEngine.start(config) as engine:
+        build_server = await importing
+        url = _url(listening)
+
+        def report() -> None:
+            print(_ready_text(engine, settings, url, time.monotonic() - started_s), flush=True)
+
+        server: GracefulServer = build_server(engine, settings, report)
+        await server.run_to_end([listening])
+    if server.death is not None:
+        raise server.death
+    if server.is_interrupted:
+        raise KeyboardInterrupt
+
+
+def _import_app() -> Callable[..., Any]:
+    import uvicorn
+
+    from chairlift.server.app import create_app
+    from chairlift.server.lifecycle import GracefulServer
+
+    def build_server(
+        engine: AsyncEngine, settings: ServerSettings, on_ready: Callable[[], None]
+    ) -> GracefulServer:
+        app = create_app(engine, settings)
+        config = uvicorn.Config(
+            app,
+            http="auto",
+            ws="none",
+            lifespan="off",
+            log_level="info" if settings.access_log else "warning",
+            access_log=settings.access_log,
+            server_header=False,
+            backlog=_BACKLOG,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+        )
+        return GracefulServer(config, app.state.context, on_ready)
+
+    return build_server
+
+
+def _url(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    if host in ("0.0.0.0", "::"):
+        host = "127.0.0.1" if host == "0.0.0.0" else "::1"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _ready_text(engine: AsyncEngine, settings: ServerSettings, url: str, ready_s: float) -> str:
+    info = engine.info
+    names = settings.served_model_name or (engine.model_name,)
+    key = ' -H "Authorization: Bearer $API_KEY"' if settings.api_key else ""
+    body = f'{{"model": "{names[0]}", "messages": [{{"role": "user", "content": "Hello!"}}]}}'
+    phases = ", ".join(f"{name} {seconds:.2f}" for name, seconds in engine.start_report.phases)
+    server_s = ready_s - engine.start_report.total_s
+    return "\n".join(
+        (
+            f"Serving {', '.join(names)}: weights {info.quantization} computed in {info.dtype}, "
+            f"{info.num_threads} threads, {info.isa}",
+            f"KV pool: {info.limits.num_kv_blocks} blocks of {info.limits.block_size} tokens "
+            f"({_mib(info.kv_pool_bytes)}, {info.kv_pool_reason}); a request may have "
+            f"{info.limits.max_total_tokens} tokens",
+            f"Ready in {ready_s:.2f} s: {phases}, server {server_s:.2f}",
+            f"Web: {url}/docs",
+            f"API: {url}/v1",
+            f"Try: curl {url}/v1/chat/completions{key} -H 'Content-Type: application/json' "
+            f"-d '{body}'",
+        )
+    )
+
+
+def _mib(num_bytes: int) -> str:
+    return f"{num_bytes / 2**20:.0f} MiB"
