@@ -12,6 +12,7 @@ void bind_sampler(nanobind::module_& m);
 NB_MODULE(_native, m) {
   m.doc() = "Chairlift's C++ kernels; use them through chairlift.kernels.";
   chairlift::bind_core(m);
+  chairlift::bind_model(m);
 #ifdef CHAIRLIFT_WITH_ATTENTION
   chairlift::bind_attention(m);
 #endif

@@ -1,73 +1,74 @@
-import numpy as np
-from numpy.typing import NDArray
+"""Types of the C++ extension. Each part's functions stand under its name, in the order bound."""
 
-# Core: csrc/bind_core.cpp
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+# bind_core.cpp
+
+def available_isas() -> list[str]: ...
+def current_isa() -> str: ...
 
 class ThreadTeam:
     def __init__(self, num_threads: int) -> None: ...
     @property
     def size(self) -> int: ...
 
-def available_isas() -> list[str]: ...
-def current_isa() -> str: ...
+# bind_model.cpp
 
-# Dequantisation: csrc/bind_dequant.cpp
-
-def dequantize(tensor_type: str, data: NDArray[np.uint8], n: int) -> NDArray[np.float32]: ...
-
-# Sampling: csrc/sampler_bindings.cpp
-
-def philox4x32(counter: tuple[int, int, int, int], key: tuple[int, int]) -> list[int]: ...
-def uniform_draw(seed: int, position: int, choice: int) -> float: ...
-
-class SamplingSettings:
-    def __init__(self) -> None: ...
-    greedy: bool
-    seed: int
-    choice: int
-    temperature: float
-    top_k: int
-    top_p: float
-    min_p: float
-    repetition_penalty: float
-    presence_penalty: float
-    frequency_penalty: float
-    min_tokens: int
-    num_logprobs: int
-    logit_bias: list[tuple[int, float]]
-    end_token_ids: list[int]
-
-# statuses, token_ids, logprobs, ranks, top_ids, top_logprobs
-_SampleArrays = tuple[
-    NDArray[np.uint8],
-    NDArray[np.int32],
-    NDArray[np.float32],
-    NDArray[np.int32],
-    NDArray[np.int32],
-    NDArray[np.float32],
-]
-
-class Sampler:
-    def __init__(self, vocab_size: int, team: ThreadTeam) -> None: ...
-    @property
-    def vocab_size(self) -> int: ...
-    def add(
+class ModelShape:
+    def __init__(
         self,
-        slot: int,
-        settings: SamplingSettings,
-        prompt_token_ids: NDArray[np.int32],
-        output_token_ids: NDArray[np.int32],
+        *,
+        vocab_size: int,
+        hidden_size: int,
+        intermediate_size: int,
+        num_layers: int,
+        num_heads: int,
+        num_kv_heads: int,
+        head_dim: int,
+        rms_norm_eps: float,
+        rope_inv_freq: Sequence[float],
+        rope_attention_factor: float,
+        sliding_windows: Sequence[int],
+        attention_bias: bool,
+        attention_output_bias: bool,
+        qk_norm: bool,
+        tie_word_embeddings: bool,
     ) -> None: ...
-    def remove(self, slot: int) -> None: ...
-    def append(self, slot: int, token_id: int) -> None: ...
-    def append_rows(self, slots: NDArray[np.int32], token_ids: NDArray[np.int32]) -> None: ...
-    def sample(
+
+class Model:
+    def __init__(
+        self, shape: ModelShape, dtype: str, num_threads: int, max_num_batched_tokens: int
+    ) -> None: ...
+    def set_weight(
         self,
-        logits: NDArray[np.float32],
-        slots: NDArray[np.int32],
-        output_positions: NDArray[np.int32],
-        allowed_bits: NDArray[np.uint32] | None = None,
-    ) -> _SampleArrays: ...
-    def score(
-        self, logits: NDArray[np.float32], token_ids: NDArray[np.int32], num_top: int
-    ) -> _SampleArrays: ...
+        name: str,
+        tensor_type: str,
+        shape: Sequence[int],
+        data: npt.NDArray[np.uint8],
+        interleaved_heads: int,
+    ) -> None: ...
+    def allocate_kv(self, num_blocks: int, block_size: int) -> None: ...
+    def kv_bytes_per_block(self, block_size: int) -> int: ...
+    def forward(
+        self,
+        token_ids: npt.NDArray[np.int32],
+        positions: npt.NDArray[np.int32],
+        query_start_loc: npt.NDArray[np.int32],
+        seq_lens: npt.NDArray[np.int32],
+        block_tables: npt.NDArray[np.int32],
+        slot_mapping: npt.NDArray[np.int64],
+    ) -> None: ...
+    def compute_logits(
+        self, rows: npt.NDArray[np.int32], out: npt.NDArray[np.float32]
+    ) -> None: ...
+    def timers(self) -> dict[str, int]: ...
+    def reset_timers(self) -> None: ...
+    @property
+    def weight_bytes(self) -> int: ...
+    @property
+    def num_threads(self) -> int: ...
+    @property
+    def isa(self) -> str: ...

@@ -1,0 +1,64 @@
+// Rows times a packed weight matrix, with the work that follows fused into the end.
+//
+// Each output element is one chain of additions over K, held in registers (or a tile) from the
+// first to the last step. Its bits depend on the row, the weights and the instruction set level,
+// never on how many rows there are, where the row lies or which thread computes it.
+#pragma once
+
+#include <cstdint>
+
+#include "isa.h"
+#include "packed_matrix.h"
+
+namespace chairlift {
+
+enum class Epilogue {
+  store,     // out = y + bias                float32
+  add,       // out += y + bias               float32
+  silu_mul,  // out = silu(gate) * up         compute dtype; panels hold 16 gates and 16 ups
+};
+
+// One member's part of Y = X W^T. All pointers are borrowed.
+struct GemmCall {
+  // [num_rows, input_stride] compute dtype (the matrix's), 64-byte aligned rows. Memory up to the
+  // next multiple of kRowPadding rows is read (its values do not matter), and so are the columns
+  // up to padded_in, which must be finite.
+  const std::byte* input;
+  int64_t input_stride;  // elements
+  int first_row, last_row;
+  const PackedMatrix* weights;
+  int first_panel, last_panel;
+  Epilogue epilogue;
+  const float* bias;  // [num_panels * 32], or null
+  void* out;          // [num_rows, out_stride]
+  int64_t out_stride; // elements
+  int out_columns;    // of a row; those behind are left alone
+  // Where this member will read weights next, or null: fetched towards the cache at the end.
+  const std::byte* next_weights;
+  std::byte* scratch; // kGemmScratchBytes + 4 * padded_in * kMaxRowsPerChunk of this member's own
+};
+
+constexpr int kRowPadding = 32;
+constexpr int kMaxRowsPerChunk = 16;
+constexpr size_t kGemmScratchBytes = size_t(1) << 20;
+
+struct GemmKernels {
+  void (*float32)(const GemmCall& call);
+  void (*bfloat16)(const GemmCall& call);
+};
+
+CHAIRLIFT_DECLARE_KERNELS(GemmKernels, gemm_kernels)
+
+// Bytes of GemmCall::scratch for inputs of up to `max_padded_in` columns.
+constexpr size_t gemm_scratch_bytes(int64_t max_padded_in) {
+  return kGemmScratchBytes + size_t(4) * static_cast<size_t>(max_padded_in) * kMaxRowsPerChunk;
+}
+
+// The part of a [num_rows] x [num_panels] grid that member `tid` computes: rows are split only
+// where there are so many, and so few panels, that it balances better.
+struct GemmShare {
+  int first_row, last_row, first_panel, last_panel;
+};
+GemmShare gemm_share(int num_rows, int num_panels, int tid, int num_members);
+
+}  // namespace chairlift

@@ -1,0 +1,20 @@
+#include "gemm_vector.h"
+
+#if defined(__AMX_BF16__)
+#include "gemm_amx.h"
+#endif
+
+namespace chairlift::CHAIRLIFT_ISA {
+
+CHAIRLIFT_DEFINE_KERNELS(GemmKernels, gemm_kernels) = {
+    gemm_on_vectors<F32Weights>,
+#if defined(__AMX_BF16__)
+    gemm_on_tiles,
+#elif defined(__AVX512BF16__)
+    gemm_on_vectors<Bf16DotWeights>,
+#else
+    gemm_on_vectors<Bf16WidenedWeights>,
+#endif
+};
+
+}  // namespace chairlift::CHAIRLIFT_ISA

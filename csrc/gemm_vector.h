@@ -1,0 +1,185 @@
+// GEMM on vector registers: a few rows x 16 or 32 features over the whole of K. For gemm_isa.cpp.
+#pragma once
+
+#include "gemm_epilogue.h"
+
+namespace chairlift::CHAIRLIFT_ISA {
+
+// Rows and vectors of features whose sums fit the registers beside one step's weights.
+#if defined(__AVX512F__)
+constexpr int kMaxRows = 14, kVectors = 2;
+#elif defined(__AVX2__)
+constexpr int kMaxRows = 6, kVectors = 1;
+#elif defined(__aarch64__)
+constexpr int kMaxRows = 5, kVectors = 1;
+#else
+constexpr int kMaxRows = 2, kVectors = 1;
+#endif
+static_assert(kMaxRows <= kMaxRowsPerChunk);
+
+// A weight kind: how one 64-byte step of 16 features meets a row. `Input` is what rows are read
+// as, kInputs how many of them a step takes.
+struct F32Weights {
+  using Input = float;
+  using Out = float;
+  static constexpr int kInputs = 1;
+  static constexpr bool kWidensInput = false;
+  struct Step {
+    F32x16 w;
+  };
+  static CHAIRLIFT_INLINE Step load_step(const std::byte* p) {
+    return {load(reinterpret_cast<const float*>(p))};
+  }
+  static CHAIRLIFT_INLINE F32x16 accumulate(F32x16 sum, const Step& step, const Input* x) {
+    return fmadd(step.w, broadcast(*x), sum);
+  }
+};
+
+// bfloat16 on both sides, with the level's paired dot product.
+struct Bf16DotWeights {
+  using Input = bf16;
+  using Out = bf16;
+  static constexpr int kInputs = 2;
+  static constexpr bool kWidensInput = false;
+  struct Step {
+    U32x16 w;
+  };
+  static CHAIRLIFT_INLINE Step load_step(const std::byte* p) { return {load_words(p)}; }
+  static CHAIRLIFT_INLINE F32x16 accumulate(F32x16 sum, const Step& step, const Input* x) {
+    uint32_t pair;
+    std::memcpy(&pair, x, 4);
+    return dot_pairs(sum, step.w, broadcast_word(pair));
+  }
+};
+
+// bfloat16 weights widened in registers, rows widened once beforehand: for levels without the
+// paired dot product. The values multiplied are the same.
+struct Bf16WidenedWeights {
+  using Input = float;
+  using Out = bf16;
+  static constexpr int kInputs = 2;
+  static constexpr bool kWidensInput = true;
+  struct Step {
+    F32x16 first, second;
+  };
+  static CHAIRLIFT_INLINE Step load_step(const std::byte* p) {
+    const U32x16 pairs = load_words(p);
+    return {first_of_pairs(pairs), second_of_pairs(pairs)};
+  }
+  static CHAIRLIFT_INLINE F32x16 accumulate(F32x16 sum, const Step& step, const Input* x) {
+    return fmadd(step.second, broadcast(x[1]), fmadd(step.first, broadcast(x[0]), sum));
+  }
+};
+
+// Where to fetch ahead while a chunk is computed: one line every step, `stride` bytes apart.
+struct Prefetch {
+  const std::byte* at;
+  int64_t stride;
+};
+
+template <class Kind, int kRows, int kVecs>
+static __attribute__((noinline)) void multiply_chunk(const typename Kind::Input* x, int64_t stride,
+                                                     const std::byte* weights, int64_t num_steps,
+                                                     Prefetch ahead, float* block) {
+  F32x16 sums[kRows][kVecs];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; r++) {
+#pragma GCC unroll 2
+    for (int v = 0; v < kVecs; v++) sums[r][v] = zero();
+  }
+#pragma GCC unroll 1
+  for (int64_t step = 0; step < num_steps; step++) {
+    __builtin_prefetch(ahead.at, 0, 2);
+    ahead.at += ahead.stride;
+    typename Kind::Step w[kVecs];
+#pragma GCC unroll 2
+    for (int v = 0; v < kVecs; v++) w[v] = Kind::load_step(weights + 64 * v);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; r++) {
+#pragma GCC unroll 2
+      for (int v = 0; v < kVecs; v++) {
+        sums[r][v] = Kind::accumulate(sums[r][v], w[v], x + r * stride);
+      }
+    }
+    weights += 64 * (kPanelFeatures / kLanes);
+    x += Kind::kInputs;
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; r++) {
+#pragma GCC unroll 2
+    for (int v = 0; v < kVecs; v++) store(block + r * kPanelFeatures + v * kLanes, sums[r][v]);
+  }
+}
+
+// The same for a number of rows known at run time only.
+template <class Kind, int kRows = kMaxRows>
+static CHAIRLIFT_INLINE void multiply_rows(int num_rows, const typename Kind::Input* x,
+                                           int64_t stride, const std::byte* weights,
+                                           int64_t num_steps, Prefetch ahead, float* block) {
+  if constexpr (kRows > 1) {
+    if (num_rows < kRows) {
+      return multiply_rows<Kind, kRows - 1>(num_rows, x, stride, weights, num_steps, ahead, block);
+    }
+  }
+  for (int v = 0; v < kPanelFeatures / kLanes; v += kVectors) {
+    multiply_chunk<Kind, kRows, kVectors>(x, stride, weights + 64 * v, num_steps, ahead,
+                                          block + v * kLanes);
+  }
+}
+
+// Rows whose activations stay in the L2 cache while panels stream past; a multiple of kMaxRows.
+static CHAIRLIFT_INLINE int rows_per_block(int64_t padded_in) {
+  const int64_t fitting = static_cast<int64_t>(kGemmScratchBytes) / (4 * padded_in);
+  const int64_t chunks = fitting / kMaxRows;
+  return static_cast<int>(chunks < 1 ? 1 : chunks > 16 ? 16 : chunks) * kMaxRows;
+}
+
+static inline void widen_rows(const GemmCall& call, int first_row, int num_rows, float* out) {
+  const int64_t n = call.weights->padded_in();
+  for (int r = 0; r < num_rows; r++) {
+    const bf16* row =
+        reinterpret_cast<const bf16*>(call.input) + (first_row + r) * call.input_stride;
+    for (int64_t k = 0; k < n; k += kLanes) store(out + r * n + k, load_bf16(row + k));
+  }
+}
+
+template <class Kind>
+static inline void multiply_block(const GemmCall& call, int first_row, int num_rows) {
+  using Input = typename Kind::Input;
+  const PackedMatrix& w = *call.weights;
+  const int64_t padded_in = w.padded_in(), num_steps = padded_in / Kind::kInputs;
+  const Input* x = reinterpret_cast<const Input*>(call.input) + first_row * call.input_stride;
+  int64_t stride = call.input_stride;
+  if constexpr (Kind::kWidensInput) {
+    float* wide = reinterpret_cast<float*>(call.scratch);
+    widen_rows(call, first_row, num_rows, wide);
+    x = wide;
+    stride = padded_in;
+  }
+  alignas(64) float block[kMaxRows * kPanelFeatures];
+  const int num_chunks = (num_rows + kMaxRows - 1) / kMaxRows;
+  // All chunks of a panel together fetch the next panel: 128 bytes a step in all.
+  const int64_t ahead_stride = (128 + num_chunks - 1) / num_chunks;
+  for (int panel = call.first_panel; panel < call.last_panel; panel++) {
+    const bool last = panel + 1 == call.last_panel;
+    const std::byte* next = last && call.next_weights ? call.next_weights : w.panel(panel + 1);
+    for (int chunk = 0; chunk < num_chunks; chunk++) {
+      const int begin = num_rows * chunk / num_chunks, end = num_rows * (chunk + 1) / num_chunks;
+      const Prefetch ahead = {next + chunk * num_steps * ahead_stride, ahead_stride};
+      multiply_rows<Kind>(end - begin, x + begin * stride, stride, w.panel(panel), num_steps,
+                          ahead, block);
+      finish_block<typename Kind::Out>(call, block, first_row + begin, end - begin, panel);
+    }
+  }
+}
+
+template <class Kind>
+static void gemm_on_vectors(const GemmCall& call) {
+  const int step = rows_per_block(call.weights->padded_in());
+  for (int row = call.first_row; row < call.last_row; row += step) {
+    const int left = call.last_row - row;
+    multiply_block<Kind>(call, row, left < step ? left : step);
+  }
+}
+
+}  // namespace chairlift::CHAIRLIFT_ISA

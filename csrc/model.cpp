@@ -1,0 +1,137 @@
+#include "model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+
+namespace chairlift {
+namespace {
+
+constexpr int kMaxBatchedTokens = 1 << 20;
+
+ModelShape checked(ModelShape shape, int max_tokens) {
+  shape.check();
+  if (max_tokens < 1 || max_tokens > kMaxBatchedTokens) {
+    throw std::invalid_argument("max_num_batched_tokens must be between 1 and " +
+                                std::to_string(kMaxBatchedTokens) + ", got " +
+                                std::to_string(max_tokens));
+  }
+  return shape;
+}
+
+AttentionShape attention_shape(const ModelShape& shape, ElementType type) {
+  const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim)));
+  return {shape.num_heads, shape.num_kv_heads, shape.head_dim, type, scale};
+}
+
+int64_t odd_line_stride(int columns, ElementType type) {
+  const int64_t per_line = 64 / static_cast<int64_t>(element_bytes(type));
+  const int64_t lines = round_up(columns, 32) / per_line;
+  return (lines | 1) * per_line;
+}
+
+[[noreturn]] void fail(const std::string& what) { throw std::invalid_argument(what); }
+
+std::string at(const char* field, int index) {
+  return std::string(field) + "[" + std::to_string(index) + "]";
+}
+
+void check_range(const std::string& field, int64_t value, int64_t least, int64_t most) {
+  if (value < least || value > most) {
+    fail(field + " must be between " + std::to_string(least) + " and " + std::to_string(most) +
+         ", got " + std::to_string(value));
+  }
+}
+
+}  // namespace
+
+ActivationRows::ActivationRows(int max_rows, int columns, ElementType type)
+    : element_bytes_(static_cast<int64_t>(element_bytes(type))),
+      stride_(odd_line_stride(columns, type)),
+      memory_(static_cast<size_t>(round_up(max_rows, kRowPadding) * stride_ * element_bytes_)) {}
+
+Model::Model(ModelShape shape, ElementType type, int num_threads, int max_num_batched_tokens)
+    : shape_(checked(std::move(shape), max_num_batched_tokens)),
+      type_(type),
+      max_tokens_(max_num_batched_tokens),
+      attention_shape_(attention_shape(shape_, type)),
+      isa_(current_isa()),
+      gemm_(gemm_kernels(isa_)),
+      row_(row_kernels(isa_)),
+      attention_(attention_kernels(isa_)),
+      team_(num_threads),
+      weights_(shape_, type),
+      rope_(shape_.rope_inv_freq, shape_.rope_attention_factor),
+      plan_(attention_shape_, shape_.num_layers),
+      residual_(max_tokens_, shape_.hidden_size, ElementType::float32),
+      normed_(max_tokens_, shape_.hidden_size, type),
+      qkv_(max_tokens_, shape_.qkv_size(), ElementType::float32),
+      attended_(max_tokens_, shape_.q_size(), type),
+      activated_(max_tokens_, shape_.intermediate_size, type) {
+  const int widest =
+      std::max({shape_.hidden_size, shape_.intermediate_size, shape_.q_size()});
+  gemm_scratch_bytes_ =
+      static_cast<size_t>(round_up(static_cast<int64_t>(gemm_scratch_bytes(round_up(widest, 32))), 64));
+  gemm_scratch_ = HugeBuffer(gemm_scratch_bytes_ * static_cast<size_t>(num_threads));
+  for (int tid = 0; tid < num_threads; tid++) {
+    attention_scratch_.push_back(std::make_unique_for_overwrite<AttentionScratch>());
+  }
+}
+
+void Model::allocate_kv(int num_blocks, int block_size) {
+  const KvShape kv_shape = {shape_.num_layers, shape_.num_kv_heads, shape_.head_dim, type_};
+  kv_.reset();
+  kv_ = std::make_unique<KvCache>(kv_shape, num_blocks, block_size);
+}
+
+size_t Model::kv_bytes_per_block(int block_size) const {
+  const KvShape kv_shape = {shape_.num_layers, shape_.num_kv_heads, shape_.head_dim, type_};
+  return KvLayout(kv_shape, block_size).block_bytes_all_layers();
+}
+
+void Model::check_batch(const int32_t* token_ids, const FlatBatch& batch) const {
+  if (!kv_) fail("the KV cache is not allocated: call allocate_kv first");
+  check_range("number of tokens (max_num_batched_tokens)", batch.num_tokens, 1, max_tokens_);
+  check_range("number of sequences", batch.num_seqs, 1, batch.num_tokens);
+  for (int t = 0; t < batch.num_tokens; t++) {
+    check_range(at("token_ids", t), token_ids[t], 0, shape_.vocab_size - 1);
+  }
+  check_range("query_start_loc[0]", batch.query_start_loc[0], 0, 0);
+  for (int s = 0; s < batch.num_seqs; s++) {
+    const int end = batch.query_start_loc[s + 1];
+    check_range(at("query_start_loc", s + 1), end, int64_t(batch.query_start_loc[s]) + 1,
+                batch.num_tokens);
+    check_sequence(batch, s);
+  }
+  check_range(at("query_start_loc", batch.num_seqs), batch.query_start_loc[batch.num_seqs],
+              batch.num_tokens, batch.num_tokens);
+}
+
+void Model::check_sequence(const FlatBatch& batch, int seq) const {
+  const int begin = batch.query_start_loc[seq], end = batch.query_start_loc[seq + 1];
+  const int64_t block_size = kv_->layout().block_size;
+  const int64_t length = batch.seq_lens[seq];
+  check_range(at("seq_lens", seq), length, end - begin, block_size * batch.block_table_stride);
+  const int32_t* table = batch.block_tables + int64_t(seq) * batch.block_table_stride;
+  for (int64_t b = 0; b * block_size < length; b++) {
+    check_range("block_tables[" + std::to_string(seq) + ", " + std::to_string(b) + "]", table[b],
+                0, kv_->num_blocks() - 1);
+  }
+  for (int t = begin; t < end; t++) {
+    const int64_t position = length - end + t;
+    if (batch.positions[t] != position) {
+      fail(at("positions", t) + " must be " + std::to_string(position) +
+           ", its place among the last tokens of sequence " + std::to_string(seq) + ", got " +
+           std::to_string(batch.positions[t]));
+    }
+    const int64_t slot = table[position / block_size] * block_size + position % block_size;
+    if (batch.slot_mapping[t] != slot) {
+      fail(at("slot_mapping", t) + " must be " + std::to_string(slot) +
+           ", where the block table of sequence " + std::to_string(seq) + " puts position " +
+           std::to_string(position) + ", got " + std::to_string(batch.slot_mapping[t]));
+    }
+  }
+}
+
+}  // namespace chairlift

@@ -1,0 +1,104 @@
+// A whole decoder model on the CPU: packed weights, activation buffers, KV cache, and the step.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "attention.h"
+#include "gemm.h"
+#include "huge_buffer.h"
+#include "model_weights.h"
+#include "phase_timers.h"
+#include "row_kernels.h"
+#include "thread_team.h"
+
+namespace chairlift {
+
+// Rows of one kind of activation, 64-byte aligned, with room for GEMM's row padding.
+class ActivationRows {
+ public:
+  // `columns` are rounded up to 32. Rows start an odd number of cache lines apart: at a power of
+  // two the rows of a tile would compete for the same few cache sets.
+  ActivationRows(int max_rows, int columns, ElementType type);
+  std::byte* row(int64_t index) const { return memory_.data() + index * stride_ * element_bytes_; }
+  float* float_row(int64_t index) const { return reinterpret_cast<float*>(row(index)); }
+  int64_t stride() const { return stride_; }  // elements
+
+ private:
+  int64_t element_bytes_;
+  int64_t stride_;
+  HugeBuffer memory_;
+};
+
+class Model {
+ public:
+  // Throws std::invalid_argument naming the value that cannot be. Uses current_isa().
+  Model(ModelShape shape, ElementType type, int num_threads, int max_num_batched_tokens);
+
+  void set_weight(const WeightSource& source) { weights_.set(source, team_); }
+
+  // (Re)places the KV cache; what the old one held is gone.
+  void allocate_kv(int num_blocks, int block_size);
+  size_t kv_bytes_per_block(int block_size) const;
+
+  // Computes all layers for the batch of tokens [num_tokens], writes its K and V into the cache, and leaves one row of
+  // hidden states per token for compute_logits. Throws std::invalid_argument, and changes nothing,
+  // if the batch does not fit together.
+  void forward(const int32_t* token_ids, const FlatBatch& batch);
+
+  // Final norm and output head of some rows of the last batch into out [rows.size(), vocab_size].
+  // Throws std::invalid_argument for a row the last batch did not have.
+  void compute_logits(std::span<const int32_t> rows, float* out);
+
+  const ModelShape& shape() const { return shape_; }
+  size_t weight_bytes() const { return weights_.bytes(); }
+  int max_num_batched_tokens() const { return max_tokens_; }
+  Isa isa() const { return isa_; }
+  ThreadTeam& team() { return team_; }
+  PhaseTimers& timers() { return timers_; }
+
+ private:
+  struct Linear;
+
+  void check_batch(const int32_t* token_ids, const FlatBatch& batch) const;
+  void check_sequence(const FlatBatch& batch, int seq) const;
+
+  // The step, run by every member; see step.cpp.
+  void run_step(int tid, const int32_t* token_ids, const FlatBatch& batch);
+  void run_attention(int tid, int layer, const FlatBatch& batch);
+  void embed(int tid, const int32_t* token_ids, int num_tokens);
+  void normalise(int tid, int num_rows, const std::vector<float>& weight);
+  void norm_row(const float* x, const std::vector<float>& weight, std::byte* out) const;
+  void multiply(int tid, const Linear& linear);
+  const std::byte* first_weights(int tid, int num_rows, const PackedMatrix& matrix) const;
+  void meet(int tid, Phase phase);
+
+  const ModelShape shape_;
+  const ElementType type_;
+  const int max_tokens_;
+  const AttentionShape attention_shape_;
+  const Isa isa_;
+  const GemmKernels& gemm_;
+  const RowKernels& row_;
+  const AttentionKernels& attention_;
+  ThreadTeam team_;
+  ModelWeights weights_;
+  RopeTable rope_;
+  AttentionPlan plan_;
+  std::unique_ptr<KvCache> kv_;
+  PhaseTimers timers_;
+
+  ActivationRows residual_;   // float32 [tokens, hidden]: the stream that layers add to
+  ActivationRows normed_;     // [tokens, hidden]
+  ActivationRows qkv_;        // float32 [tokens, q + 2 kv]
+  ActivationRows attended_;   // [tokens, q]
+  ActivationRows activated_;  // [tokens, intermediate]
+  size_t gemm_scratch_bytes_;
+  HugeBuffer gemm_scratch_;   // one part per member
+  std::vector<std::unique_ptr<AttentionScratch>> attention_scratch_;  // one per member
+  int num_rows_ = 0;          // of the last batch
+};
+
+}  // namespace chairlift

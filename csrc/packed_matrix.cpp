@@ -1,0 +1,76 @@
+#include "packed_matrix.h"
+
+#include <cstring>
+#include <vector>
+
+namespace chairlift {
+namespace {
+
+uint32_t bf16_bits(float value) {  // to nearest, ties to even; NaN stays NaN
+  uint32_t bits;
+  std::memcpy(&bits, &value, 4);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return (bits >> 16) | 0x40u;
+  return (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+}
+
+float from_bf16_bits(uint32_t bits) {
+  bits <<= 16;
+  float value;
+  std::memcpy(&value, &bits, 4);
+  return value;
+}
+
+// 32-bit words of one feature start here and are kPanelFeatures words apart.
+uint32_t* feature_words(const PackedMatrix& matrix, int feature) {
+  return reinterpret_cast<uint32_t*>(matrix.panel(feature / kPanelFeatures)) +
+         feature % kPanelFeatures;
+}
+
+void write_feature(const PackedMatrix& matrix, int feature, float* row) {
+  uint32_t* words = feature_words(matrix, feature);
+  const int n = matrix.in_features;
+  if (matrix.type == ElementType::float32) {
+    for (int k = 0; k < n; k++) std::memcpy(words + k * kPanelFeatures, row + k, 4);
+    return;
+  }
+  row[n] = 0.0f;  // the second of the last pair when n is odd
+  for (int pair = 0; pair < (n + 1) / 2; pair++) {
+    words[pair * kPanelFeatures] =
+        bf16_bits(row[2 * pair]) | bf16_bits(row[2 * pair + 1]) << 16;
+  }
+}
+
+}  // namespace
+
+void pack_rows(const SourceRows& source, FeatureRange range, const PackedMatrix& matrix,
+               ThreadTeam& team) {
+  const size_t stride = row_bytes(source.type, source.num_cols);
+  // Members take whole groups of 16 rows: mostly also whole cache lines of the packed matrix.
+  const int64_t num_groups = round_up(source.num_rows, kHalfPanel) / kHalfPanel;
+  team.run([&](int tid) {
+    std::vector<float> row(static_cast<size_t>(source.num_cols) + 1);
+    const Share groups = share_of(num_groups, tid, team.size());
+    const int64_t end = std::min<int64_t>(groups.end * kHalfPanel, source.num_rows);
+    for (int64_t r = groups.begin * kHalfPanel; r < end; r++) {
+      const int dst = static_cast<int>(r);
+      const uint8_t* src = source.data + stride * static_cast<size_t>(source.source_row(dst));
+      dequantize_row(source.type, src, row.data(), source.num_cols);
+      write_feature(matrix, range.feature_of(dst), row.data());
+    }
+  });
+}
+
+void unpack_row(const PackedMatrix& matrix, int feature, float* out) {
+  const uint32_t* words = feature_words(matrix, feature);
+  const int n = matrix.in_features;
+  if (matrix.type == ElementType::float32) {
+    for (int k = 0; k < n; k++) std::memcpy(out + k, words + k * kPanelFeatures, 4);
+    return;
+  }
+  for (int k = 0; k < n; k++) {
+    const uint32_t pair = words[k / 2 * kPanelFeatures];
+    out[k] = from_bf16_bits(k % 2 == 0 ? pair & 0xffffu : pair >> 16);
+  }
+}
+
+}  // namespace chairlift

@@ -1,0 +1,83 @@
+// Weight matrices in the layout the GEMM kernels stream through.
+//
+// A matrix [out_features, in_features] is cut into panels of 32 output features; a panel holds
+// all of K, step by step, so that a thread's share of a matrix is one linear stream:
+//
+//     float32    [padded_in][32 features]
+//     bfloat16   [padded_in / 2][32 features][2]     (AMX's B tile, and the paired dot product's)
+//
+// padded_in is in_features rounded up to 32 (one AMX tile of bfloat16); the padding, and the
+// features behind out_features in the last panel, are zero.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "dequant.h"
+#include "kv_cache.h"
+#include "thread_team.h"
+
+namespace chairlift {
+
+constexpr int kPanelFeatures = 32;
+constexpr int kHalfPanel = 16;  // features of one vector register, or one tile
+
+constexpr int64_t round_up(int64_t n, int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
+
+// A packed matrix; the memory belongs to someone else.
+struct PackedMatrix {
+  ElementType type = ElementType::float32;
+  int out_features = 0;
+  int in_features = 0;
+  std::byte* data = nullptr;  // zero before packing
+
+  int64_t padded_in() const { return round_up(in_features, 32); }
+  int num_panels() const { return static_cast<int>(round_up(out_features, kPanelFeatures)) / 32; }
+  size_t panel_bytes() const {
+    return static_cast<size_t>(padded_in()) * kPanelFeatures * element_bytes(type);
+  }
+  size_t bytes() const { return panel_bytes() * static_cast<size_t>(num_panels()); }
+  std::byte* panel(int index) const { return data + panel_bytes() * static_cast<size_t>(index); }
+};
+
+// Which features of a matrix the rows of one tensor become.
+struct FeatureRange {
+  int first = 0;  // feature of row 0
+  // 1: consecutive features. 2: halves of panels, for gate (first = 0) and up (first = 16), so
+  // that 16 features of both lie side by side: row r is feature r / 16 * 32 + first + r % 16.
+  int panel_stride = 1;
+
+  int feature_of(int row) const {
+    if (panel_stride == 1) return first + row;
+    return row / kHalfPanel * kPanelFeatures + first + row % kHalfPanel;
+  }
+};
+
+// Rows of a weight tensor as they lie in the model file.
+struct SourceRows {
+  TensorType type;
+  const uint8_t* data;
+  int num_rows;
+  int num_cols;
+  // 0, or: rows of each of that many heads alternate between the two halves of the rotation.
+  int interleaved_heads = 0;
+
+  // Source row of destination row `row`: in a head of d rows, row j * d / 2 + i comes from 2 i + j.
+  int source_row(int row) const {
+    if (interleaved_heads == 0) return row;
+    const int dim = num_rows / interleaved_heads, half = dim / 2;
+    const int in_head = row % dim;
+    return row - in_head + 2 * (in_head % half) + in_head / half;
+  }
+};
+
+// Dequantises all rows and writes them to their places, shared out over the team.
+void pack_rows(const SourceRows& source, FeatureRange range, const PackedMatrix& matrix,
+               ThreadTeam& team);
+
+// Widens in_features weights of one feature to float32: a row of the original matrix.
+void unpack_row(const PackedMatrix& matrix, int feature, float* out);
+
+}  // namespace chairlift

@@ -1,3 +1,0 @@
-#include "simd.h"
-
-namespace chairlift::CHAIRLIFT_ISA {}

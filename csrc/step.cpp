@@ -1,0 +1,184 @@
+// One forward step: what every member of the team does between two looks at the scheduler.
+//
+// All members run the same sequence of phases, each on its share, and meet at a barrier where the
+// next phase reads what the others wrote.
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "model.h"
+
+namespace chairlift {
+
+// A matrix to multiply with; `next` is the one after it, whose weights are fetched ahead.
+struct Model::Linear {
+  int num_rows;
+  const ActivationRows& input;
+  const PackedMatrix& weights;
+  Epilogue epilogue;
+  const float* bias;
+  std::byte* out;
+  int64_t out_stride;
+  int out_columns;
+  const PackedMatrix* next;
+};
+
+void Model::forward(const int32_t* token_ids, const FlatBatch& batch) {
+  check_batch(token_ids, batch);
+  rope_.reserve(*std::max_element(batch.seq_lens, batch.seq_lens + batch.num_seqs));
+  plan_.build(batch);
+  num_rows_ = batch.num_tokens;
+  team_.run([&](int tid) { run_step(tid, token_ids, batch); });
+}
+
+void Model::run_step(int tid, const int32_t* token_ids, const FlatBatch& batch) {
+  const int rows = batch.num_tokens;
+  if (tid == 0) timers_.start();
+  embed(tid, token_ids, rows);
+  meet(tid, Phase::embed);
+  for (int i = 0; i < shape_.num_layers; i++) {
+    const LayerWeights& layer = weights_.layer(i);
+    const PackedMatrix* after =
+        i + 1 < shape_.num_layers ? &weights_.layer(i + 1).qkv : &weights_.head();
+    normalise(tid, rows, layer.input_norm);
+    meet(tid, Phase::norm);
+    multiply(tid, {rows, normed_, layer.qkv, Epilogue::store, data_or_null(layer.qkv_bias),
+                   qkv_.row(0), qkv_.stride(), layer.qkv.out_features, &layer.o});
+    meet(tid, Phase::qkv);
+    run_attention(tid, i, batch);
+    meet(tid, Phase::attention);
+    multiply(tid, {rows, attended_, layer.o, Epilogue::add, data_or_null(layer.o_bias),
+                   residual_.row(0), residual_.stride(), shape_.hidden_size, &layer.gate_up});
+    meet(tid, Phase::o);
+    normalise(tid, rows, layer.post_attention_norm);
+    meet(tid, Phase::norm);
+    multiply(tid, {rows, normed_, layer.gate_up, Epilogue::silu_mul, nullptr, activated_.row(0),
+                   activated_.stride(), shape_.intermediate_size, &layer.down});
+    meet(tid, Phase::gate_up);
+    multiply(tid, {rows, activated_, layer.down, Epilogue::add, nullptr, residual_.row(0),
+                   residual_.stride(), shape_.hidden_size, after});
+    meet(tid, Phase::down);
+  }
+}
+
+void Model::compute_logits(std::span<const int32_t> rows, float* out) {
+  for (size_t i = 0; i < rows.size(); i++) {
+    if (rows[i] < 0 || rows[i] >= num_rows_) {
+      throw std::invalid_argument("rows[" + std::to_string(i) + "] must be between 0 and " +
+                                  std::to_string(num_rows_ - 1) +
+                                  " (rows of the last batch), got " + std::to_string(rows[i]));
+    }
+  }
+  const int vocab = shape_.vocab_size;
+  const size_t most = static_cast<size_t>(max_tokens_);
+  for (size_t first = 0; first < rows.size(); first += most) {
+    const std::span<const int32_t> part = rows.subspan(first, std::min(most, rows.size() - first));
+    const int num_rows = static_cast<int>(part.size());
+    std::byte* part_out = reinterpret_cast<std::byte*>(out + first * static_cast<size_t>(vocab));
+    team_.run([&](int tid) {
+      if (tid == 0) timers_.start();
+      const Share share = share_of(num_rows, tid, team_.size());
+      for (int64_t i = share.begin; i < share.end; i++) {
+        norm_row(residual_.float_row(part[static_cast<size_t>(i)]), weights_.final_norm(),
+                 normed_.row(i));
+      }
+      meet(tid, Phase::norm);
+      multiply(tid, {num_rows, normed_, weights_.head(), Epilogue::store, nullptr, part_out, vocab,
+                     vocab, &weights_.layer(0).qkv});
+      if (tid == 0) timers_.lap(Phase::head);
+    });
+  }
+}
+
+void Model::embed(int tid, const int32_t* token_ids, int num_tokens) {
+  const Share share = share_of(num_tokens, tid, team_.size());
+  for (int64_t t = share.begin; t < share.end; t++) {
+    float* row = residual_.float_row(t);
+    unpack_row(weights_.embedding(), token_ids[t], row);
+    std::fill(row + shape_.hidden_size, row + round_up(shape_.hidden_size, kPanelFeatures), 0.0f);
+  }
+}
+
+void Model::norm_row(const float* x, const std::vector<float>& weight, std::byte* out) const {
+  const RmsNormRow row = {x, weight.data(), static_cast<int64_t>(weight.size()),
+                          shape_.hidden_size, shape_.rms_norm_eps};
+  if (type_ == ElementType::float32) {
+    row_.rms_norm_float32(row, reinterpret_cast<float*>(out));
+  } else {
+    row_.rms_norm_bfloat16(row, reinterpret_cast<uint16_t*>(out));
+  }
+}
+
+void Model::normalise(int tid, int num_rows, const std::vector<float>& weight) {
+  const Share share = share_of(num_rows, tid, team_.size());
+  for (int64_t i = share.begin; i < share.end; i++) {
+    norm_row(residual_.float_row(i), weight, normed_.row(i));
+  }
+}
+
+void Model::run_attention(int tid, int layer, const FlatBatch& batch) {
+  const LayerWeights& weights = weights_.layer(layer);
+  const AttentionCall call = {
+      .shape = attention_shape_,
+      .kv_layout = kv_->layout(),
+      .kv = kv_->layer(layer),
+      .batch = &batch,
+      .rope_cos = rope_.cos(),
+      .rope_sin = rope_.sin(),
+      .plan = &plan_,
+      .layer = layer,
+      .sliding_window = shape_.sliding_windows[static_cast<size_t>(layer)],
+      .qkv = qkv_.float_row(0),
+      .qkv_stride = qkv_.stride(),
+      .q_norm = data_or_null(weights.q_norm),
+      .k_norm = data_or_null(weights.k_norm),
+      .norm_eps = shape_.rms_norm_eps,
+      .out = attended_.row(0),
+      .out_stride = attended_.stride(),
+  };
+  if (!plan_.fuses_rope()) {
+    const Share share = share_of(batch.num_tokens, tid, team_.size());
+    attention_.rope_and_store(call, static_cast<int>(share.begin), static_cast<int>(share.end));
+    meet(tid, Phase::rope);
+  }
+  attention_.attend(call, *attention_scratch_[static_cast<size_t>(tid)]);
+}
+
+const std::byte* Model::first_weights(int tid, int num_rows, const PackedMatrix& matrix) const {
+  const GemmShare share = gemm_share(num_rows, matrix.num_panels(), tid, team_.size());
+  return share.first_panel < matrix.num_panels() ? matrix.panel(share.first_panel) : nullptr;
+}
+
+void Model::multiply(int tid, const Linear& linear) {
+  const GemmShare share =
+      gemm_share(linear.num_rows, linear.weights.num_panels(), tid, team_.size());
+  const GemmCall call = {
+      .input = linear.input.row(0),
+      .input_stride = linear.input.stride(),
+      .first_row = share.first_row,
+      .last_row = share.last_row,
+      .weights = &linear.weights,
+      .first_panel = share.first_panel,
+      .last_panel = share.last_panel,
+      .epilogue = linear.epilogue,
+      .bias = linear.bias,
+      .out = linear.out,
+      .out_stride = linear.out_stride,
+      .out_columns = linear.out_columns,
+      .next_weights = first_weights(tid, linear.num_rows, *linear.next),
+      .scratch = gemm_scratch_.data() + gemm_scratch_bytes_ * static_cast<size_t>(tid),
+  };
+  if (type_ == ElementType::float32) {
+    gemm_.float32(call);
+  } else {
+    gemm_.bfloat16(call);
+  }
+}
+
+void Model::meet(int tid, Phase phase) {
+  if (tid == 0) timers_.lap(phase);
+  team_.barrier();
+  if (tid == 0) timers_.lap(Phase::barrier);
+}
+
+}  // namespace chairlift

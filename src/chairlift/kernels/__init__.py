@@ -1,0 +1,1 @@
+"""Python face of the C++ kernels: the model on the CPU, instruction sets and thread counts."""
