@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Annotated, TypeAlias
 
 import typer
 
 from chairlift.cli.arguments import ModelArgument
-from chairlift.cli.options import engine_options, flat_options, sampling_options
+from chairlift.cli.options import engine_options, sampling_options
 from chairlift.cli.progress import fetch
 from chairlift.config import DEFAULT_MODEL, EngineConfig
 from chairlift.errors import RequestError
 from chairlift.sampling_params import SamplingParams
 
 Messages: TypeAlias = list[dict[str, str]]
-Answer: TypeAlias = Callable[[Messages], Iterator[str]]
+Answer: TypeAlias = Callable[[Messages], Generator[str, None, None]]
 
 PROMPT, CONTINUATION_PROMPT, BLOCK_MARK = "> ", "| ", '"""'
 HELP = """\
@@ -54,13 +55,18 @@ def chat(
       chairlift chat ./model.gguf --system "Answer in one sentence." --temperature 0
       echo "Why is the sky blue?" | chairlift chat
     """
-    options = flat_options(config(model))
+    engine = config(model)
     fetch(model)
     from chairlift.engine.llm import LLM
 
-    with LLM(**options) as llm:
+    with LLM.from_config(engine) as llm:
+
+        def answer(messages: Messages) -> Generator[str, None, None]:
+            for output in llm.stream_chat(messages, sampling):
+                yield from (choice.text for choice in output.choices)
+
         start: Messages = [] if system is None else [{"role": "system", "content": system}]
-        conversation = Conversation(lambda messages: llm.stream_chat(messages, sampling), start)
+        conversation = Conversation(answer, start)
         (talk if sys.stdin.isatty() else answer_lines)(conversation)
 
 
@@ -69,7 +75,7 @@ class Conversation:
     """The messages so far, and who answers them.
 
     Attributes:
-        answer: Makes the pieces of the next answer out of all messages; closing the iterator
+        answer: Makes the pieces of the next answer out of all messages; closing the generator
             stops it.
         start: Messages that stay when the conversation is cleared.
     """
@@ -96,12 +102,12 @@ class Conversation:
                 outgrown the model's context.
         """
         message = {"role": "user", "content": text}
-        pieces = self.answer([*self.messages, message])
         said: list[str] = []
         try:
-            for piece in pieces:
-                said.append(piece)
-                print(piece, end="", flush=True)
+            with closing(self.answer([*self.messages, message])) as pieces:
+                for piece in pieces:
+                    said.append(piece)
+                    print(piece, end="", flush=True)
         except KeyboardInterrupt:
             if not sys.stdin.isatty():
                 raise

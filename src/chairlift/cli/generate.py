@@ -13,7 +13,6 @@ from chairlift.cli.arguments import JsonOption, ModelOption
 from chairlift.cli.options import (
     engine_options,
     flags_of,
-    flat_options,
     sampling_options,
     with_flags,
 )
@@ -59,14 +58,27 @@ def generate(
     """
     jobs = read_jobs(prompts or [], source)
     params = [job.sampling_params(sampling) for job in jobs]
-    options = flat_options(config(model))
+    engine = config(model)
     fetch(model)
     from chairlift.engine.llm import LLM
 
-    with LLM(**options) as llm:
-        outputs = run_jobs(llm, jobs, params)
-    write = write_json if as_json else write_text
-    write(jobs, outputs)
+    with LLM.from_config(engine) as llm:
+        if len(jobs) == 1 and params[0].n == 1 and not as_json:
+            stream_text(llm, jobs[0], params[0])
+        else:
+            (write_json if as_json else write_text)(jobs, run_jobs(llm, jobs, params))
+
+
+def stream_text(llm: LLM, job: Job, params: SamplingParams) -> None:
+    """Write the one text there is as it is made."""
+    if job.messages is None:
+        pieces = llm.stream(job.prompt, params)
+    else:
+        pieces = llm.stream_chat(job.messages, params)
+    for piece in pieces:
+        for choice in piece.choices:
+            print(choice.text, end="", flush=True)
+    print()
 
 
 def run_jobs(
@@ -75,13 +87,12 @@ def run_jobs(
     """Run plain prompts and chats, each kind as one batch; outputs in the order of the jobs."""
     outputs: dict[int, RequestOutput] = {}
     show = len(jobs) > 1 and sys.stderr.isatty()
-    texts = [i for i, job in enumerate(jobs) if job.messages is None]
+    plain = [i for i, job in enumerate(jobs) if job.messages is None]
     chats = [i for i, job in enumerate(jobs) if job.messages is not None]
-    if texts:
-        done = llm.generate(
-            [jobs[i].prompt for i in texts], [params[i] for i in texts], use_progress=show
-        )
-        outputs.update(zip(texts, done, strict=True))
+    if plain:
+        prompts = [jobs[i].prompt for i in plain]
+        done = llm.generate(prompts, [params[i] for i in plain], use_progress=show)
+        outputs.update(zip(plain, done, strict=True))
     if chats:
         conversations = [jobs[i].messages or [] for i in chats]
         done = llm.chat(conversations, [params[i] for i in chats], use_progress=show)

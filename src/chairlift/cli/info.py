@@ -87,7 +87,7 @@ def machine_facts() -> Facts:
 
     return {
         "instruction_set": current_isa(),
-        "available": list(available_isas()),
+        "available": available_isas(),
         "threads": usable_threads(),
         "usable_memory_bytes": usable_memory_bytes(),
     }

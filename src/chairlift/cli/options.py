@@ -17,7 +17,8 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import typer
 
 from chairlift.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
-from chairlift.errors import ConfigError, InvalidParameterError
+from chairlift.engine.options import engine_config
+from chairlift.errors import InvalidParameterError
 from chairlift.sampling_params import SamplingParams
 from chairlift.server.settings import ServerSettings
 
@@ -177,34 +178,7 @@ def engine_options(*, environment: bool = True) -> Callable[[Command], Command]:
         *flags_of(CacheConfig, panel="KV cache", environment=environment),
         *flags_of(EngineConfig, panel="Machine", environment=environment),
     ]
-    return with_flags("config", flags, lambda values: functools.partial(engine_config, values))
-
-
-def engine_config(values: Values, model: str) -> EngineConfig:
-    """Build the configuration out of one flat mapping of field names to values.
-
-    Raises:
-        ConfigError: A value is out of its bounds.
-    """
-
-    def part(record: type) -> dict[str, Any]:
-        names = {field.name for field in dataclasses.fields(record)}
-        return {name: value for name, value in values.items() if name in names}
-
-    return EngineConfig(
-        model=ModelConfig(model=model, **part(ModelConfig)),
-        cache=CacheConfig(**part(CacheConfig)),
-        scheduler=SchedulerConfig(**part(SchedulerConfig)),
-        **part(EngineConfig),
-    )
-
-
-def flat_options(config: EngineConfig) -> dict[str, Any]:
-    """Lay the fields of a configuration side by side, as :class:`~chairlift.LLM` takes them."""
-    options: dict[str, Any] = {"num_threads": config.num_threads}
-    for part in (config.model, config.cache, config.scheduler):
-        options |= dataclasses.asdict(part)
-    return options
+    return with_flags("config", flags, lambda values: functools.partial(engine_config, **values))
 
 
 def server_options() -> Callable[[Command], Command]:
@@ -261,8 +235,3 @@ def _parse_logit_bias(items: Iterable[str]) -> dict[int, float] | None:
                 param="logit_bias",
             ) from None
     return biases or None
-
-
-def reject_both(first: str, second: str, *, because: str) -> ConfigError:
-    """Make the error for two flags that exclude each other."""
-    return ConfigError(f"{first} and {second} cannot be used together: {because}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import io
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 
 import pytest
 
@@ -48,7 +48,7 @@ class Echo:
         self.seen: list[Messages] = []
         self.interrupt_after: int | None = None
 
-    def __call__(self, messages: Messages) -> Iterator[str]:
+    def __call__(self, messages: Messages) -> Generator[str, None, None]:
         self.seen.append(messages)
         for i, letter in enumerate(messages[-1]["content"].upper()):
             if i == self.interrupt_after:
@@ -137,7 +137,7 @@ def test_clear_and_help_are_no_messages(
 def test_a_refused_message_is_explained_and_left_out(
     typing: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def refuse(messages: Messages) -> Iterator[str]:
+    def refuse(messages: Messages) -> Generator[str, None, None]:
         raise ContextLengthError("too long")
         yield ""
 

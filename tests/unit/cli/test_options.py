@@ -10,7 +10,6 @@ import typer
 from typer.testing import CliRunner
 
 from chairlift.cli.options import (
-    engine_config,
     engine_options,
     field_help,
     sampling_options,
@@ -113,7 +112,7 @@ def test_the_environment_sets_defaults_that_flags_override() -> None:
 
 def test_values_out_of_bounds_are_config_errors() -> None:
     with pytest.raises(ConfigError, match="max_num_seqs must be an integer of at least 1, got 0"):
-        engine_config({"max_num_seqs": 0}, "m")
+        run_engine(["--max-num-seqs", "0"])
 
 
 def test_sampling_defaults_are_the_records_but_for_what_the_command_changes() -> None:
