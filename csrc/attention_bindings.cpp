@@ -50,6 +50,17 @@ Result make_result(size_t rows, size_t columns) {
   return Result(data, {rows, columns}, owner);
 }
 
+// Overwrites a block in all layers, padding included, as a block looks that others have used.
+void fill_block(KvCache& cache, int block, uint8_t byte) {
+  require(block >= 0 && block < cache.num_blocks(),
+          "block must be between 0 and " + std::to_string(cache.num_blocks() - 1) + ", got " +
+              std::to_string(block));
+  const size_t bytes = cache.layout().block_bytes;
+  for (int layer = 0; layer < cache.layout().shape.num_layers; layer++) {
+    std::memset(cache.layer(layer) + size_t(block) * bytes, byte, bytes);
+  }
+}
+
 // One token's K or V of all heads, wherever the layout put them.
 void read_heads(const KvCache& cache, int layer, int64_t slot, bool value, float* out) {
   const KvLayout& layout = cache.layout();
@@ -194,11 +205,7 @@ void bind_attention(nb::module_& m) {
       .def_prop_ro("num_bytes", &KvCache::bytes)
       .def_prop_ro("bytes_per_block",
                    [](const KvCache& cache) { return cache.layout().block_bytes_all_layers(); })
-      .def(
-          "fill", [](KvCache& cache, uint8_t byte) {
-            std::memset(cache.layer(0), byte, cache.bytes());
-          },
-          "byte"_a)
+      .def("fill_block", &fill_block, "block"_a, "byte"_a)
       .def(
           "read_keys", [](const KvCache& cache, int layer, Vector<int64_t> slots) {
             return read_slots(cache, layer, slots, false);
