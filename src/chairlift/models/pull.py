@@ -11,7 +11,7 @@ from chairlift.models import hub
 from chairlift.models.packaged import PACKAGED_MODELS, is_fetched
 from chairlift.models.progress import ProgressCallback
 
-_HUB_ID = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<file>[^:\\]+\.gguf))?", re.ASCII)
+_HUB_ID = re.compile(r"(?P<repo>\w[\w.-]*/\w[\w.-]*)(?::(?P<file>[^:\\]+\.gguf))?", re.ASCII)
 _CONFIG = "config.json"
 
 
@@ -64,7 +64,7 @@ def _local(model: str) -> Path:
     if os.path.isdir(path):
         return _model_in_folder(Path(path))
     if "/" in model or "\\" in model or model.endswith(".gguf"):
-        raise ModelLoadError(f"there is no file or folder {model}: check the path")
+        raise ModelLoadError(f"there is no file or folder {model!r}: check the path")
     raise ModelLoadError(
         f"there is no model {model!r}: give {', '.join(PACKAGED_MODELS)}, the path of a .gguf "
         "file or of a folder in Hugging Face format, or a Hugging Face id such as org/name"
