@@ -61,9 +61,7 @@ class Model:
         block_tables: npt.NDArray[np.int32],
         slot_mapping: npt.NDArray[np.int64],
     ) -> None: ...
-    def compute_logits(
-        self, rows: npt.NDArray[np.int32], out: npt.NDArray[np.float32]
-    ) -> None: ...
+    def compute_logits(self, rows: npt.NDArray[np.int32], out: npt.NDArray[np.float32]) -> None: ...
     def timers(self) -> dict[str, int]: ...
     def reset_timers(self) -> None: ...
     @property
@@ -72,3 +70,60 @@ class Model:
     def num_threads(self) -> int: ...
     @property
     def isa(self) -> str: ...
+
+# attention_bindings.cpp
+
+class KvCache:
+    """The paged cache of all layers; its memory is zero until written."""
+
+    def __init__(
+        self,
+        num_layers: int,
+        num_kv_heads: int,
+        head_dim: int,
+        dtype: str,
+        num_blocks: int,
+        block_size: int,
+    ) -> None: ...
+    @property
+    def num_blocks(self) -> int: ...
+    @property
+    def num_bytes(self) -> int: ...
+    @property
+    def bytes_per_block(self) -> int: ...
+    def fill_block(self, block: int, byte: int) -> None: ...
+    def read_keys(
+        self, layer: int, slots: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.float32]: ...
+    def read_values(
+        self, layer: int, slots: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.float32]: ...
+
+class AttentionLayer:
+    """Attention alone, over a cache of one's own; ``run`` returns [T, num_heads * head_dim]."""
+
+    def __init__(
+        self,
+        *,
+        isa: str,
+        team: ThreadTeam,
+        cache: KvCache,
+        num_heads: int,
+        inv_freq: npt.NDArray[np.float64],
+        attention_factor: float = 1.0,
+        scale: float,
+        sliding_window: int = 0,
+        q_norm: npt.NDArray[np.float32] | None = None,
+        k_norm: npt.NDArray[np.float32] | None = None,
+        norm_eps: float = 1e-6,
+    ) -> None: ...
+    def run(
+        self,
+        layer: int,
+        qkv: npt.NDArray[np.float32],
+        positions: npt.NDArray[np.int32],
+        query_start_loc: npt.NDArray[np.int32],
+        seq_lens: npt.NDArray[np.int32],
+        block_tables: npt.NDArray[np.int32],
+        slot_mapping: npt.NDArray[np.int64],
+    ) -> npt.NDArray[np.float32]: ...
