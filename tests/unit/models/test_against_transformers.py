@@ -1,7 +1,8 @@
 """Whole models: what loading describes computes what transformers computes in float32.
 
 Models of random weights are saved by transformers itself, and the same weights are written once
-more as GGUF the way converters do. The forward pass is plain numpy, so a difference is loading's.
+more as GGUF the way converters do. A forward pass in plain numpy shows whether a difference is
+loading's; the product's kernels show that the whole chain agrees.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ import transformers
 from tests.unit.models.gguf_builder import write_gguf
 from tests.unit.models.numpy_model import logits
 
+from chairlift.kernels.cpu_model import CpuModel, FlatBatch
 from chairlift.models.architectures import gguf_tensor_name, hf_tensor_name
+from chairlift.models.loaded_model import LoadedModel
 from chairlift.models.loader import load_model
 
 SIZES: dict[str, Any] = {
@@ -51,11 +54,11 @@ LINEAR = {"rope_type": "linear", "rope_theta": 5000.0, "factor": 2.0}
 
 @dataclass(frozen=True)
 class Case:
-    """A model class, its settings beyond the sizes, and what GGUF metadata say the same."""
+    """A model class, its settings beyond the sizes, and the GGUF metadata that say the same."""
 
     name: str
     settings: dict[str, Any] = field(default_factory=dict)
-    gguf: dict[str, Any] | None = field(default_factory=dict)
+    gguf: dict[str, Any] = field(default_factory=dict)
 
 
 CASES = {
@@ -160,7 +163,7 @@ def save_gguf(model: Any, case: Case, path: Path) -> Path:
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.tokens": [f"t{i}" for i in range(config.vocab_size)],
     }
-    metadata |= {f"{kind}.{key}": value for key, value in (case.gguf or {}).items()}
+    metadata |= {f"{kind}.{key}": value for key, value in case.gguf.items()}
     return write_gguf(path, metadata, tensors)
 
 
@@ -172,26 +175,72 @@ def all_names(num_layers: int) -> list[str]:
     return ["embed_tokens", "norm", "lm_head", *layers]
 
 
+def native_logits(model: LoadedModel) -> np.ndarray:
+    """Logits of all ``TOKENS`` from the kernels in float32, in one step over blocks of 16."""
+    num_tokens, block_size = len(TOKENS), 16
+    kernels = CpuModel(
+        model.spec, dtype="float32", num_threads=1, max_num_batched_tokens=num_tokens
+    )
+    for weight in model.weights:
+        kernels.set_weight(weight)
+    kernels.finish_loading()
+    num_blocks = -(-num_tokens // block_size)
+    kernels.allocate_kv(num_blocks, block_size)
+    batch = FlatBatch(
+        token_ids=np.array(TOKENS, np.int32),
+        positions=np.arange(num_tokens, dtype=np.int32),
+        query_start_loc=np.array([0, num_tokens], np.int32),
+        seq_lens=np.array([num_tokens], np.int32),
+        block_tables=np.arange(num_blocks, dtype=np.int32)[None],
+        slot_mapping=np.arange(num_tokens, dtype=np.int64),
+    )
+    kernels.forward(batch)
+    out = np.empty((num_tokens, model.spec.vocab_size), np.float32)
+    kernels.compute_logits(np.arange(num_tokens, dtype=np.int32), out)
+    return out
+
+
 def assert_same_logits(found: np.ndarray, expected: np.ndarray) -> None:
     # transformers works in float32: 3 layers of sums over some 100 products of numbers near 1.
     scale = np.abs(expected).max()
     np.testing.assert_allclose(found, expected, atol=scale * 2e-5, rtol=0)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_hugging_face_folder_computes_what_transformers_computes(
-    name: str, tmp_path: Path
+@dataclass(frozen=True)
+class Saved:
+    """A case's model on disk in both formats, and the logits that transformers computes."""
+
+    paths: dict[str, Path]
+    expected: np.ndarray
+
+
+@pytest.fixture(scope="module", params=CASES)
+def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Saved:
+    case = CASES[request.param]
+    folder = tmp_path_factory.mktemp("case")
+    model = build(case)
+    paths = {
+        "huggingface": save_folder(model, folder / "model"),
+        "gguf": save_gguf(model, case, folder / "m.gguf"),
+    }
+    return Saved(paths, reference_logits(model))
+
+
+@pytest.mark.parametrize("model_format", ["huggingface", "gguf"])
+def test_a_loaded_model_describes_what_transformers_computes(
+    saved: Saved, model_format: str
 ) -> None:
-    model = build(CASES[name])
-    loaded = load_model(str(save_folder(model, tmp_path / "model")))
-    assert_same_logits(logits(loaded, TOKENS), reference_logits(model))
+    loaded = load_model(str(saved.paths[model_format]))
+    assert loaded.format == model_format
+    assert_same_logits(logits(loaded, TOKENS), saved.expected)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_gguf_file_computes_what_transformers_computes(name: str, tmp_path: Path) -> None:
-    model = build(CASES[name])
-    loaded = load_model(str(save_gguf(model, CASES[name], tmp_path / "m.gguf")))
-    assert_same_logits(logits(loaded, TOKENS), reference_logits(model))
+@pytest.mark.parametrize("model_format", ["huggingface", "gguf"])
+def test_the_kernels_compute_from_it_what_transformers_computes(
+    saved: Saved, model_format: str
+) -> None:
+    loaded = load_model(str(saved.paths[model_format]))
+    assert_same_logits(native_logits(loaded), saved.expected)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
