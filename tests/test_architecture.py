@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,6 +47,7 @@ ALSO_ALLOWED = {
     ("__init__", "errors"),
     ("__init__", "outputs"),
     ("__init__", "sampling_params"),
+    ("__init__", "version"),
 }
 FORBIDDEN = {
     ("server", "core"),
@@ -161,6 +164,24 @@ def test_core_reads_no_clock_and_no_file() -> None:
 def test_modules_stay_short_enough_to_read(path: Path) -> None:
     num_lines = len(path.read_text(encoding="utf-8").splitlines())
     assert num_lines <= MAX_MODULE_LINES, "split it by subject"
+
+
+def _third_party(path: Path) -> set[str]:
+    names = {name.split(".")[0] for _, name in _imports(path)}
+    return names - sys.stdlib_module_names - {"chairlift"}
+
+
+def test_what_is_imported_is_what_the_package_depends_on() -> None:
+    """The base install brings no more and no less than the code uses."""
+    project = tomllib.loads((PACKAGE.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
+    declared = {
+        re.split(r"[^\w-]", line)[0].replace("-", "_")
+        for line in project["project"]["dependencies"]
+    }
+    used = set().union(*map(_third_party, MODULES))
+    comes_along = {"pydantic_core"}  # pydantic's own engine, of the version pydantic needs
+    used_by_name = {"httptools"}  # uvicorn.Config(http="httptools")
+    assert used - comes_along == declared - used_by_name
 
 
 def _undocumented(path: Path) -> Iterator[str]:
