@@ -172,5 +172,5 @@ class _EngineCollector(Collector):
 
 def _cumulative(snapshot: HistogramSnapshot) -> list[tuple[str, float]]:
     """Counts up to each bound, as Prometheus writes buckets."""
-    bounds = [f"{bound:g}" for bound in snapshot.bounds] + ["+Inf"]
+    bounds = [*map(repr, snapshot.bounds), "+Inf"]
     return list(zip(bounds, map(float, accumulate(snapshot.counts)), strict=True))

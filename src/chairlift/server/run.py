@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from chairlift.config import EngineConfig
 from chairlift.engine.async_engine import AsyncEngine
-from chairlift.errors import ConfigError
+from chairlift.server.listening import bind, url_of
 from chairlift.server.settings import ServerSettings
 
 if TYPE_CHECKING:
@@ -42,31 +42,6 @@ def run_server(config: EngineConfig, settings: ServerSettings) -> None:
         runner.run(_serve(config, settings, listening))
 
 
-def bind(settings: ServerSettings) -> socket.socket:
-    """Take the address, without accepting connections yet.
-
-    Raises:
-        ConfigError: It cannot be had.
-    """
-    host, port = settings.host, settings.port
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError as error:
-        raise ConfigError(f"host {host!r} is no address of this machine: {error}") from None
-    family, kind, protocol, _, address = found[0]
-    listening = socket.socket(family, kind, protocol)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind(address)
-    except OSError as error:
-        listening.close()
-        raise ConfigError(
-            f"cannot listen on {host} port {port}: {error.strerror}; choose another --port or "
-            "--host"
-        ) from None
-    return listening
-
-
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     try:
         import uvloop
@@ -81,7 +56,7 @@ async def _serve(config: EngineConfig, settings: ServerSettings, listening: sock
     importing = asyncio.ensure_future(asyncio.to_thread(_import_app))
     async with await AsyncEngine.start(config) as engine:
         build_server = await importing
-        url = _url(listening)
+        url = url_of(listening)
 
         def report() -> None:
             print(_ready_text(engine, settings, url, time.monotonic() - started_s), flush=True)
@@ -118,13 +93,6 @@ def _import_app() -> Callable[..., Any]:
         return GracefulServer(config, app.state.context, on_ready)
 
     return build_server
-
-
-def _url(listening: socket.socket) -> str:
-    host, port = listening.getsockname()[:2]
-    if host in ("0.0.0.0", "::"):
-        host = "127.0.0.1" if host == "0.0.0.0" else "::1"
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _ready_text(engine: AsyncEngine, settings: ServerSettings, url: str, ready_s: float) -> str:

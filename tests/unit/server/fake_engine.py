@@ -10,7 +10,12 @@ from typing import Any
 
 from chairlift.config import EngineLimits
 from chairlift.engine.stats import EngineStats, HistogramSnapshot, StepTimes
-from chairlift.errors import ChairliftError, InvalidParameterError
+from chairlift.errors import (
+    ChairliftError,
+    EngineDeadError,
+    EngineDrainingError,
+    InvalidParameterError,
+)
 from chairlift.inputs import GenerateRequest
 from chairlift.outputs import ChoiceOutput, FinishReason, RequestOutput, TokenLogprob
 from chairlift.sampling_params import SamplingParams
@@ -87,8 +92,7 @@ def say(text: str, *, size: int = 1) -> Script:
 
     def script(request: GenerateRequest) -> list[list[ChoiceOutput]]:
         params = request.sampling_params
-        limit = len(text) if params.max_tokens is None else params.max_tokens
-        ids = text.encode()[:limit]
+        ids = text.encode()[: params.max_tokens]
         reason = FinishReason.LENGTH if len(ids) < len(text.encode()) else FinishReason.STOP
         pieces = []
         for start in range(0, max(len(ids), 1), size):
@@ -128,6 +132,7 @@ class FakeEngine:
     Attributes:
         script: Pieces of the answer to a request.
         gate: Each piece but the first waits for it; set by default.
+        refusal: Raised instead of taking requests.
         failure: Raised after ``fail_after`` pieces.
     """
 
@@ -136,7 +141,8 @@ class FakeEngine:
     first_gate: asyncio.Event = field(default_factory=asyncio.Event)
     failure: ChairliftError | Exception | None = None
     fail_after: int = 0
-    is_alive: bool = True
+    refusal: ChairliftError | None = None
+    died: asyncio.Event = field(default_factory=asyncio.Event)
     model_name: str = "fake"
     max_num_waiting: int = 64
     running: int = 0
@@ -153,14 +159,25 @@ class FakeEngine:
         self.tokenizer = ByteTokenizer()
         self.chat_template = PlainChatTemplate()
         self.input_processor = FakeInputProcessor(self.limits)
+        self.idle = asyncio.Event()
+        self.idle.set()
         self.gate.set()
         self.first_gate.set()
 
-    async def generate(
-        self, request: GenerateRequest, *, is_streamed: bool = True
+    def check_admission(self, num_choices: int = 1) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+
+    def generate(
+        self, request: GenerateRequest, *, stream: bool = True
     ) -> AsyncGenerator[RequestOutput, None]:
+        self.check_admission()
         self.requests.append(request)
+        return self._generate(request)
+
+    async def _generate(self, request: GenerateRequest) -> AsyncGenerator[RequestOutput, None]:
         self.running += 1
+        self.idle.clear()
         self.started.set()
         try:
             count = 0
@@ -177,6 +194,8 @@ class FakeEngine:
             raise
         finally:
             self.running -= 1
+            if not self.running:
+                self.idle.set()
 
     def _output(
         self, request: GenerateRequest, choices: list[ChoiceOutput], count: int, *, is_first: bool
@@ -220,8 +239,19 @@ class FakeEngine:
             step_times=StepTimes(num_steps=7, forward_s=1.5),
         )
 
-    async def drain(self, timeout_s: float) -> None:
+    async def wait_dead(self) -> EngineDeadError:
+        await self.died.wait()
+        return EngineDeadError("the engine process was killed by SIGKILL")
+
+    async def drain(self, timeout_s: float) -> int:
         self.drained_with_s = timeout_s
+        self.refusal = EngineDrainingError("the engine is shutting down")
+        await self.idle.wait()
+        return 0
 
     async def close(self) -> None:
         self.is_closed = True
+
+    @property
+    def is_alive(self) -> bool:
+        return not (self.died.is_set() or self.is_closed)
