@@ -1,0 +1,143 @@
+"""One step after the other: schedule, execute, update."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from time import perf_counter_ns
+
+from chairlift.core.runner_protocol import ModelRunner
+from chairlift.core.scheduler import Scheduler
+from chairlift.core.scheduler_output import ModelRunnerOutput, SchedulerOutput
+from chairlift.engine.stats import CoreStats, StepTimes
+from chairlift.errors import EngineDeadError
+from chairlift.inputs import CoreRequest
+from chairlift.outputs import StepOutput
+from chairlift.runner.times import RunnerTimes
+
+_LOGGER = logging.getLogger(__name__)
+_NS_PER_S = 1e9
+
+MAX_FAILED_STEPS_IN_A_ROW = 3
+"""A failed step fails its own requests, whose blocks are freed; what other requests hold it cannot
+have touched. Three in a row, with other requests each, are no fault of the requests any more."""
+
+
+class EngineCore:
+    """Joins the scheduler and a runner; one thread calls it.
+
+    Args:
+        scheduler: Owned by the core from here on.
+        runner: The same.
+        runner_times: What the runner adds its times to.
+        clock: Monotonic seconds; the clock of the requests' arrival times.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        runner: ModelRunner,
+        *,
+        runner_times: RunnerTimes | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._scheduler = scheduler
+        self._runner = runner
+        self._runner_times = runner_times or RunnerTimes()
+        self._clock = clock
+        self._is_idle = True
+        self._num_steps = 0
+        self._num_failed_in_a_row = 0
+        self._schedule_ns = 0
+        self._update_ns = 0
+
+    @property
+    def has_work(self) -> bool:
+        """A step would do something, now or later."""
+        return self._scheduler.has_work
+
+    def add_request(self, request: CoreRequest) -> None:
+        """Queue a request.
+
+        Raises:
+            ContextLengthError: It could not finish in an empty KV pool.
+            ValueError: A live request has the same id.
+        """
+        self._scheduler.add_request(request)
+        self._is_idle = False
+
+    def abort(self, request_ids: Iterable[str]) -> list[StepOutput]:
+        """End requests, whatever they are doing; unknown ids are ignored."""
+        self._is_idle = False
+        return self._scheduler.abort(request_ids)
+
+    def step(self) -> list[StepOutput]:
+        """Run one step; returns what each request got out of it.
+
+        Raises:
+            EngineDeadError: Steps keep failing; nothing can be computed any more.
+        """
+        started_ns = perf_counter_ns()
+        plan = self._scheduler.schedule(self._clock())
+        self._schedule_ns += perf_counter_ns() - started_ns
+        self._is_idle = plan.is_empty
+        try:
+            result = self._runner.execute(plan)
+            self._num_failed_in_a_row = 0
+        except Exception as error:
+            result = self._fail_step(plan, error)
+        executed_ns = perf_counter_ns()
+        outputs = self._scheduler.update(plan, result, self._clock())
+        self._update_ns += perf_counter_ns() - executed_ns
+        self._num_steps += not plan.is_empty
+        return outputs
+
+    def wait_s(self) -> float | None:
+        """Seconds until another step makes sense, new requests aside; ``None``: no step does.
+
+        0 as long as the last step computed something; after one that did not, time has to pass
+        (dynamic batching waits for company).
+        """
+        if not self.has_work:
+            return None
+        return self._scheduler.next_wakeup_s(self._clock()) if self._is_idle else 0.0
+
+    def stats(self) -> CoreStats:
+        """Gauges and counters of this moment."""
+        runner = self._runner_times
+        return CoreStats(
+            self._scheduler.stats(),
+            StepTimes(
+                num_steps=self._num_steps,
+                schedule_s=self._schedule_ns / _NS_PER_S,
+                build_s=runner.build_ns / _NS_PER_S,
+                forward_s=runner.forward_ns / _NS_PER_S,
+                logits_s=runner.logits_ns / _NS_PER_S,
+                sample_s=runner.sample_ns / _NS_PER_S,
+                update_s=self._update_ns / _NS_PER_S,
+            ),
+        )
+
+    def _fail_step(self, plan: SchedulerOutput, error: Exception) -> ModelRunnerOutput:
+        """The result of a step whose execution raised: every request in it failed."""
+        self._num_failed_in_a_row += 1
+        request_ids = [row.request_id for row in plan.scheduled]
+        _LOGGER.error(
+            "step %d failed with %d requests and %d tokens (%d new, %d finished, %d preempted): %s",
+            plan.step,
+            len(request_ids),
+            sum(row.num_scheduled_tokens for row in plan.scheduled),
+            len(plan.new_requests),
+            len(plan.finished_request_ids),
+            len(plan.preempted_request_ids),
+            ", ".join(request_ids[:16]) + (", ..." if len(request_ids) > 16 else ""),
+            exc_info=error,
+        )
+        if self._num_failed_in_a_row >= MAX_FAILED_STEPS_IN_A_ROW:
+            raise EngineDeadError(
+                f"{self._num_failed_in_a_row} steps in a row failed, the last with "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        message = f"the step that computed this request failed: {type(error).__name__}: {error}"
+        return ModelRunnerOutput({}, errors=dict.fromkeys(request_ids, message))

@@ -1,0 +1,171 @@
+"""The one place that joins model, kernels, runner and scheduler into an engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chairlift.config import EngineConfig, EngineLimits
+from chairlift.core.scheduler import Scheduler
+from chairlift.core.scheduler_output import NewRequest, ScheduledRequest, SchedulerOutput
+from chairlift.engine.engine_core import EngineCore
+from chairlift.engine.front import Front, build_front
+from chairlift.engine.messages import EngineInfo
+from chairlift.engine.phase_timer import PhaseCallback, PhaseTimer
+from chairlift.errors import ConfigError
+from chairlift.inputs import CoreRequest
+from chairlift.kernels.cpu_model import CpuModel
+from chairlift.kernels.threads import usable_threads
+from chairlift.models.loaded_model import LoadedModel
+from chairlift.models.loader import load_model
+from chairlift.runner.cpu_runner import CpuRunner
+from chairlift.runner.memory import KVPoolSize, kv_pool_size, usable_memory_bytes
+from chairlift.runner.sampler import Sampler
+from chairlift.sampling_params import SamplingParams
+
+_WARM_UP_TOKENS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltCore:
+    """An engine core that can compute, and what there is to know about it."""
+
+    core: EngineCore
+    info: EngineInfo
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltEngine:
+    """The same with the text side of the model, for use in one process."""
+
+    core: EngineCore
+    info: EngineInfo
+    front: Front
+
+
+def build_engine_core(config: EngineConfig, on_phase: PhaseCallback | None = None) -> BuiltCore:
+    """Load a model and make an engine core of it.
+
+    Args:
+        on_phase: Told each part of the start, with its seconds, as it ends.
+
+    Raises:
+        ConfigError: The configuration does not go with the model or the machine.
+        ModelLoadError: The model cannot be found or loaded.
+    """
+    timer = PhaseTimer(on_phase)
+    with timer.phase("open model"):
+        model = load_model(config.model.model)
+    return _build_core(config, model, timer)
+
+
+def build_engine(config: EngineConfig, on_phase: PhaseCallback | None = None) -> BuiltEngine:
+    """As :func:`build_engine_core`, with the tokenizer and the chat template."""
+    timer = PhaseTimer(on_phase)
+    with timer.phase("open model"):
+        model = load_model(config.model.model)
+    with timer.phase("tokenizer"):
+        front = build_front(model)
+    built = _build_core(config, model, timer)
+    return BuiltEngine(built.core, built.info, front)
+
+
+def _build_core(config: EngineConfig, model: LoadedModel, timer: PhaseTimer) -> BuiltCore:
+    max_model_len = _max_model_len(config, model)
+    with timer.phase("weights"):
+        cpu_model = _load_weights(config, model)
+    with timer.phase("kv pool"):
+        pool = _kv_pool(config, cpu_model, max_model_len)
+        cpu_model.allocate_kv(pool.num_blocks, config.cache.block_size)
+        limits = EngineLimits(
+            vocab_size=model.spec.vocab_size,
+            max_model_len=max_model_len,
+            block_size=config.cache.block_size,
+            num_kv_blocks=pool.num_blocks,
+            max_num_waiting=config.scheduler.max_num_waiting,
+        )
+        scheduler = Scheduler(
+            config.scheduler, limits, enable_prefix_caching=config.cache.enable_prefix_caching
+        )
+    runner = CpuRunner(
+        cpu_model,
+        Sampler(model.spec.vocab_size, cpu_model.team),
+        num_slots=config.scheduler.max_num_seqs,
+        block_size=config.cache.block_size,
+    )
+    with timer.phase("warm-up"):
+        warm_up(runner, config, limits)
+    core = EngineCore(scheduler, runner, runner_times=runner.times)
+    info = EngineInfo(
+        limits=limits,
+        model_name=model.name,
+        quantization=model.quantization,
+        dtype=config.model.dtype,
+        isa=cpu_model.isa,
+        num_threads=cpu_model.num_threads,
+        weight_bytes=cpu_model.weight_bytes,
+        kv_pool_bytes=pool.size_bytes,
+        kv_pool_reason=pool.reason,
+        stats=core.stats(),
+        phases=timer.phases,
+    )
+    return BuiltCore(core, info)
+
+
+def warm_up(runner: CpuRunner, config: EngineConfig, limits: EngineLimits) -> None:
+    """Compute a short prompt and one more token, so that the first request finds all in place.
+
+    What a first step pays for is touching buffers and weights for the first time. The KV it writes
+    is never read: no request knows of it.
+    """
+    num_tokens = min(
+        _WARM_UP_TOKENS, limits.max_total_tokens - 1, config.scheduler.max_num_batched_tokens
+    )
+    if num_tokens < 1:
+        return
+    request = CoreRequest(
+        request_id="warm-up",
+        prompt_token_ids=tuple(i % limits.vocab_size for i in range(num_tokens)),
+        sampling_params=SamplingParams(max_tokens=2, temperature=1.0, top_p=0.9, seed=0),
+        arrival_time_s=0.0,
+        eos_token_ids=(),
+    )
+    blocks = tuple(range(-(-(num_tokens + 1) // limits.block_size)))[: limits.num_kv_blocks]
+    prompt = ScheduledRequest(request.request_id, 0, num_tokens, blocks, True, True)
+    runner.execute(SchedulerOutput(0, [prompt], new_requests=[NewRequest(request)]))
+    if num_tokens < limits.pool_tokens:
+        decode = ScheduledRequest(request.request_id, num_tokens, 1, (), False, True)
+        runner.execute(SchedulerOutput(0, [decode]))
+    runner.execute(SchedulerOutput(0, [], finished_request_ids=[request.request_id]))
+    runner.times.reset()
+
+
+def _max_model_len(config: EngineConfig, model: LoadedModel) -> int:
+    own, asked = model.spec.max_position_embeddings, config.model.max_model_len
+    if asked > own:
+        raise ConfigError(
+            f"max_model_len must be at most {own}, the context length of {model.name}, got {asked}"
+        )
+    return asked or own
+
+
+def _load_weights(config: EngineConfig, model: LoadedModel) -> CpuModel:
+    cpu_model = CpuModel(
+        model.spec,
+        dtype=config.model.dtype,
+        num_threads=config.num_threads or usable_threads(),
+        max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
+    )
+    for tensor in model.weights:
+        cpu_model.set_weight(tensor)
+    cpu_model.finish_loading()
+    return cpu_model
+
+
+def _kv_pool(config: EngineConfig, cpu_model: CpuModel, max_model_len: int) -> KVPoolSize:
+    return kv_pool_size(
+        config.cache,
+        bytes_per_block=cpu_model.kv_bytes_per_block(config.cache.block_size),
+        max_model_len=max_model_len,
+        max_num_seqs=config.scheduler.max_num_seqs,
+        usable_bytes=usable_memory_bytes(),
+    )

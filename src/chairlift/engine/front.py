@@ -1,0 +1,40 @@
+"""What the front knows of a model: its text side. Weights are none of its business."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chairlift.models.loaded_model import LoadedModel
+from chairlift.tokenization.chat_template import ChatTemplate
+from chairlift.tokenization.tokenizer import Tokenizer, tokenizer_from_source
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """Text side of a model.
+
+    Attributes:
+        eos_token_ids: Ids that end a text, from the model's generation settings and tokenizer.
+    """
+
+    model_name: str
+    tokenizer: Tokenizer
+    chat_template: ChatTemplate
+    eos_token_ids: tuple[int, ...]
+
+
+def build_front(model: LoadedModel) -> Front:
+    """Build the tokenizer and the chat template of a model.
+
+    Raises:
+        ModelLoadError: Its tokenizer is broken or of a kind that is not supported.
+    """
+    tokenizer = tokenizer_from_source(model.tokenizer_source)
+    return Front(
+        model_name=model.name,
+        tokenizer=tokenizer,
+        chat_template=ChatTemplate(model.tokenizer_source.chat_template),
+        eos_token_ids=tuple(
+            dict.fromkeys((*model.generation.eos_token_ids, *tokenizer.eos_token_ids))
+        ),
+    )

@@ -1,0 +1,162 @@
+"""From what steps did for choices to what requests are told: the one loop on the output side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter_ns
+
+from chairlift.engine.answers import Answer, Choice
+from chairlift.engine.stats import RequestObservations
+from chairlift.inputs import GenerateRequest
+from chairlift.outputs import FinishReason, RequestOutput, StepOutput
+from chairlift.tokenization.tokenizer import Tokenizer
+
+
+@dataclass(slots=True)
+class ProcessedStep:
+    """What the outputs of a step mean for requests.
+
+    Attributes:
+        news: Answers to be taken with :meth:`OutputProcessor.take`, as keys, each once.
+        aborts: Choices that the core must stop computing: a stop string ended them, or another
+            choice of their request failed. Ids in the core.
+    """
+
+    news: dict[str, None] = field(default_factory=dict)
+    aborts: list[str] = field(default_factory=list)
+
+
+class OutputProcessor:
+    """Keeps the answers of all live requests.
+
+    Answers go by a key that the caller chooses, because two clients may use the same request id at
+    the same time.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.observations = RequestObservations()
+        self._tokenizer = tokenizer
+        self._answers: dict[str, Answer] = {}
+        self._choices: dict[str, Choice] = {}
+
+    @property
+    def num_live_choices(self) -> int:
+        """Choices that have not ended."""
+        return len(self._choices)
+
+    def add(
+        self, key: str, request: GenerateRequest, core_ids: Sequence[str], *, is_streamed: bool
+    ) -> None:
+        """Expect outputs for a request.
+
+        Args:
+            key: Names the answer; not in use.
+            core_ids: Ids of its choices in the engine core, in order.
+            is_streamed: Make pieces available as they come, rather than all at the end.
+        """
+        answer = Answer(key, request, core_ids, self._tokenizer, is_streamed=is_streamed)
+        self._answers[key] = answer
+        for choice in answer.choices:
+            self._choices[choice.core_id] = choice
+        self.observations.prompt_tokens.observe(len(request.prompt_token_ids))
+
+    def process(self, outputs: Iterable[StepOutput], now_s: float) -> ProcessedStep:
+        """Take in the outputs of a step; those of choices that are not live are ignored.
+
+        Args:
+            now_s: When the step ended, on the engine's clock: the moment of its tokens.
+        """
+        started_ns = perf_counter_ns()
+        processed = ProcessedStep()
+        gaps: dict[float, int] = {}
+        for output in outputs:
+            choice = self._choices.get(output.request_id)
+            if choice is None:
+                continue
+            if output.token_ids:
+                self._observe_tokens(choice, len(output.token_ids), now_s, gaps)
+            if output.timings is not None or output.prompt_logprobs:
+                choice.answer.note(output)
+            choice.accept(output)
+            if choice.finish_reason is not None:
+                self._end(choice, output, processed, now_s)
+            if choice.answer.is_streamed and choice.has_news:
+                processed.news[choice.key] = None
+        for last_token_s, times in gaps.items():
+            self.observations.inter_token_latency_s.observe(now_s - last_token_s, times)
+        self.observations.output_ns += perf_counter_ns() - started_ns
+        return processed
+
+    def take(self, key: str) -> RequestOutput:
+        """What is new in an answer; the answer is forgotten once it is finished.
+
+        Raises:
+            KeyError: There is no such answer.
+            RequestFailedError: The engine failed the request.
+        """
+        started_ns = perf_counter_ns()
+        answer = self._answers[key]
+        if answer.is_finished:
+            del self._answers[key]
+        answer.raise_error()
+        output = answer.take()
+        self.observations.output_ns += perf_counter_ns() - started_ns
+        return output
+
+    def remove(self, key: str) -> list[str]:
+        """Forget a request that nobody waits for any more; unknown keys are ignored.
+
+        Returns:
+            Ids in the core of its choices that have not ended, to be aborted there.
+        """
+        answer = self._answers.pop(key, None)
+        if answer is None:
+            return []
+        live = [c.core_id for c in answer.choices if self._choices.pop(c.core_id, None)]
+        for _ in live:
+            self.observations.count_finished(FinishReason.ABORT)
+        return live
+
+    def _observe_tokens(
+        self, choice: Choice, num_tokens: int, now_s: float, gaps: dict[float, int]
+    ) -> None:
+        """Note when a choice's tokens came; gaps are gathered, many being equal in a step."""
+        last_token_s = choice.last_token_s
+        choice.last_token_s = now_s
+        if last_token_s == 0.0:
+            arrival_s = choice.answer.request.arrival_time_s
+            self.observations.time_to_first_token_s.observe(now_s - arrival_s)
+        else:
+            gaps[last_token_s] = gaps.get(last_token_s, 0) + 1
+        if num_tokens > 1:
+            gaps[now_s] = gaps.get(now_s, 0) + num_tokens - 1
+
+    def _end(
+        self, choice: Choice, output: StepOutput, processed: ProcessedStep, now_s: float
+    ) -> None:
+        """Close a choice that has its finish reason."""
+        del self._choices[choice.core_id]
+        observed, answer = self.observations, choice.answer
+        observed.count_finished(choice.finish_reason or FinishReason.ERROR)
+        if output.finish_reason is None:
+            answer.note_end(now_s)
+            processed.aborts.append(choice.core_id)
+        if output.finish_reason is FinishReason.ERROR:
+            answer.error = output.error or "the engine gave no reason"
+            processed.aborts += self._end_others(answer)
+        else:
+            observed.e2e_latency_s.observe(now_s - answer.request.arrival_time_s)
+            observed.generation_tokens.observe(choice.num_tokens)
+            if answer.scheduled_s:
+                observed.queue_time_s.observe(answer.scheduled_s - answer.request.arrival_time_s)
+        if answer.is_finished:
+            processed.news[choice.key] = None
+
+    def _end_others(self, answer: Answer) -> list[str]:
+        """End the live choices of a request of which one has failed."""
+        others = [c for c in answer.choices if self._choices.pop(c.core_id, None)]
+        for choice in others:
+            choice.finish_reason = FinishReason.ABORT
+            self.observations.count_finished(FinishReason.ABORT)
+        return [choice.core_id for choice in others]
