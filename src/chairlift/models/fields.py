@@ -9,8 +9,9 @@ from typing import Any
 
 from chairlift.errors import ModelLoadError
 
-# No size of a real model comes near; it keeps a broken file from making us count to 2**64.
+# No real model comes near; they keep a broken file from making us count to 2**64.
 MAX_SIZE = 1 << 31
+MAX_HEAD_DIM = 1 << 14
 _MAX_NUMBER = 1e30
 
 

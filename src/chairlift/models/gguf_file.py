@@ -113,10 +113,11 @@ def read_gguf(path: Path) -> GgufFile:
     cursor = _Cursor(path, map_file(path))
     tensor_count, key_count = _read_header(cursor)
     metadata = _read_metadata(cursor, key_count)
-    if metadata.get("split.count", 1) not in (0, 1):
+    parts = metadata.get("split.count", 1)
+    if type(parts) is not int or parts > 1:
         raise ModelLoadError(
-            f"{path} is one part of a model split over {metadata['split.count']!r} files, which "
-            "is not supported: merge the parts into one file first"
+            f"{path} is one part of a model split over {parts!r} files, which is not supported: "
+            "merge the parts into one file first"
         )
     tensors = _read_directory(cursor, tensor_count, _alignment(path, metadata))
     return GgufFile(path, MappingProxyType(metadata), MappingProxyType(tensors), cursor.data.size)

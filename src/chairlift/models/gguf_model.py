@@ -13,7 +13,7 @@ import numpy.typing as npt
 from chairlift.errors import ModelLoadError
 from chairlift.model_spec import ModelSpec, TensorType, WeightTensor
 from chairlift.models.architectures import ARCHITECTURES, Architecture, gguf_tensor_name
-from chairlift.models.fields import MAX_SIZE, Fields
+from chairlift.models.fields import MAX_HEAD_DIM, MAX_SIZE, Fields
 from chairlift.models.gguf_file import GgufFile, read_gguf
 from chairlift.models.loaded_model import (
     GenerationDefaults,
@@ -81,11 +81,7 @@ def _architecture(file: GgufFile) -> Architecture:
 
 def _spec(file: GgufFile, architecture: Architecture, fields: Fields, num_tokens: int) -> ModelSpec:
     for key in _REFUSED_KEYS:
-        if fields.get(key):
-            raise ModelLoadError(
-                f"{file.path} sets {fields.prefix}{key} to {fields.get(key)!r}, which is not "
-                f"supported: choose a plain {architecture.gguf_name} model"
-            )
+        _refuse_unless_neutral(fields, key, 0.0)
     hidden_size = fields.integer("embedding_length")
     num_layers = fields.integer("block_count", most=10_000)
     num_heads = _same_in_all_layers(fields, "attention.head_count", num_layers)
@@ -137,7 +133,7 @@ def _same_in_all_layers(
 def _head_dim(fields: Fields, hidden_size: int, num_heads: int) -> int:
     if not fields.has("attention.key_length") and hidden_size % num_heads:
         raise fields.wrong("attention.head_count", f"a divisor of {hidden_size}")
-    head_dim = fields.integer("attention.key_length", hidden_size // num_heads)
+    head_dim = fields.integer("attention.key_length", hidden_size // num_heads, most=MAX_HEAD_DIM)
     if head_dim % 2:
         raise fields.wrong("attention.key_length", "even")
     for key in ("attention.value_length", "rope.dimension_count"):
@@ -208,7 +204,7 @@ def _sliding_windows(fields: Fields, num_layers: int) -> tuple[int, ...]:
     pattern = fields.get(key)
     if window == 0 or pattern is None:
         return (window,) * num_layers
-    if isinstance(pattern, np.ndarray) and pattern.dtype == np.bool_:
+    if isinstance(pattern, np.ndarray):
         if pattern.size != num_layers:
             raise fields.wrong(key, f"one value for each of the {num_layers} layers")
         return tuple(window if slides else 0 for slides in pattern.tolist())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from chairlift.errors import ModelLoadError
 from chairlift.model_spec import ModelSpec
 from chairlift.models.architectures import ARCHITECTURES, Architecture
-from chairlift.models.fields import Fields
+from chairlift.models.fields import MAX_HEAD_DIM, Fields
 from chairlift.models.rope import (
     DefaultRope,
     LinearRope,
@@ -100,7 +100,7 @@ def _head_dim(config: Fields, architecture: Architecture, hidden_size: int, num_
         if not config.has("head_dim") and hidden_size % num_heads:
             raise config.wrong("num_attention_heads", f"a divisor of hidden_size {hidden_size}")
         default = hidden_size // num_heads
-    head_dim = config.integer("head_dim", default)
+    head_dim = config.integer("head_dim", default, most=MAX_HEAD_DIM)
     if head_dim % 2:
         raise config.wrong("head_dim", "even")
     return head_dim

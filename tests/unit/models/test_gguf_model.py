@@ -161,6 +161,7 @@ def test_rotary_factors_that_cannot_be_are_refused(tmp_path: Path, bad: np.ndarr
     [
         (None, (16, 16)),
         ([True, False], (16, 0)),
+        ([0, 1], (0, 16)),
         (2, (16, 0)),
         (1, (0, 0)),
         (0, (16, 16)),
@@ -218,13 +219,14 @@ def test_all_ids_that_end_a_text_are_collected_once(tmp_path: Path) -> None:
         ({"ARCH__feed_forward_length": 65}, "'blk.0.ffn_gate.weight'"),
         ({"ARCH__attention__head_count_kv": 3}, "must be a divisor of the 4 heads"),
         ({"ARCH__attention__key_length": HEAD_DIM - 1}, "key_length of"),
+        ({"ARCH__attention__key_length": 2**30}, "must be an integer between 1 and 16384"),
         ({"ARCH__attention__value_length": 16}, "must be the size of a head, 8"),
         ({"ARCH__rope__dimension_count": 4}, "must be the size of a head, 8"),
         ({"ARCH__attention__layer_norm_rms_epsilon": -1.0}, "a finite number above 0"),
         ({"ARCH__rope__freq_base": float("nan")}, "a finite number above 1"),
         ({"ARCH__rope__scaling__type": "longrope"}, "must be none, linear or yarn"),
         ({"ARCH__rope__scaling__attn_factor": 2.0}, "attn_factor of"),
-        ({"ARCH__expert_count": 8}, "sets llama.expert_count to 8, which is not supported"),
+        ({"ARCH__expert_count": 8}, "llama.expert_count of"),
         ({"ARCH__vocab_size": 41}, "'token_embd.weight'"),
         ({"ARCH__vocab_size": 39}, "names 40 tokens but its vocabulary has 39"),
         ({"tokenizer__ggml__tokens": None}, "has no tokenizer.ggml.tokens"),
@@ -303,3 +305,58 @@ def test_no_damage_raises_anything_but_a_model_load_error(
         assert "\n" not in str(error)
     else:
         assert [w.name for w in model.weights] == [n for n, _ in expected_weights(model.spec)]
+
+
+ODD_VALUES: list[Any] = [
+    0,
+    1,
+    2**32 - 1,
+    -1.0,
+    0.0,
+    float("nan"),
+    float("inf"),
+    True,
+    "",
+    "yarn",
+    [1, 2],
+    [0.5, -1.0],
+    [True, False],
+    ["a", "b"],
+]
+MORE_KEYS = [
+    "general.alignment",
+    "split.count",
+    "llama.expert_count",
+    "llama.vocab_size",
+    "llama.attention.key_length",
+    "llama.attention.sliding_window",
+    "llama.attention.sliding_window_pattern",
+    "llama.rope.scaling.type",
+    "llama.rope.scaling.factor",
+    "llama.rope.scaling.original_context_length",
+    "llama.rope.scaling.attn_factor",
+    "tokenizer.ggml.scores",
+    "tokenizer.ggml.add_bos_token",
+    "tokenizer.chat_template",
+]
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    changes=st.dictionaries(
+        st.sampled_from(sorted([*tiny_metadata(), *MORE_KEYS])),
+        st.sampled_from(ODD_VALUES),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_no_metadata_raise_anything_but_a_model_load_error(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    path = write_gguf(tmp_path / "m.gguf", tiny_metadata() | changes)
+    try:
+        model = load_gguf(path, "odd")
+    except ModelLoadError as error:
+        assert "\n" not in str(error)
+    else:
+        assert all(np.isfinite(model.spec.rope_inv_freq))

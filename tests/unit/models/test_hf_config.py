@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from chairlift.errors import ModelLoadError
@@ -168,6 +170,7 @@ def test_biases_and_norms_follow_the_architecture(
         ({"num_hidden_layers": 10**6}, "num_hidden_layers"),
         ({"num_key_value_heads": 3}, "num_key_value_heads of config.json must be a divisor of"),
         ({"num_key_value_heads": 8}, "num_key_value_heads of config.json must be an integer"),
+        ({"head_dim": 2**20}, "head_dim of config.json must be an integer between 1 and 16384"),
         ({"head_dim": 15}, "head_dim of config.json must be even"),
         ({"rms_norm_eps": 0}, "rms_norm_eps of config.json must be a finite number above 0"),
         ({"rms_norm_eps": float("nan")}, "rms_norm_eps"),
@@ -213,3 +216,29 @@ def test_what_is_wrong_or_not_supported_is_named(changes: dict[str, Any], messag
     text = refusal(**changes)
     assert message in text
     assert "\n" not in text
+
+
+ODD_VALUES: list[Any] = [
+    None, 0, 1, 2, -1, 2**70, 0.5, -1.5, 1e300, float("nan"), float("inf"), True, False,
+    "", "yarn", "llama3", [], [1], ["LlamaForCausalLM"], ["Qwen2ForCausalLM"], {},
+    {"rope_type": "yarn", "factor": 1e-9, "beta_fast": 1e29},
+    {"rope_type": "llama3", "factor": "x"}, {"type": "linear", "factor": 1e-30},
+]  # fmt: skip
+KEYS = [
+    *BASE, "num_key_value_heads", "head_dim", "rms_norm_eps", "rope_theta", "rope_scaling",
+    "rope_parameters", "original_max_position_embeddings", "partial_rotary_factor", "layer_types",
+    "sliding_window", "use_sliding_window", "max_window_layers", "tie_word_embeddings",
+    "attention_bias", "mlp_bias", "hidden_act", "quantization_config",
+]  # fmt: skip
+
+
+@settings(max_examples=500)
+@given(changes=st.dictionaries(st.sampled_from(KEYS), st.sampled_from(ODD_VALUES), max_size=5))
+def test_no_config_raises_anything_but_a_model_load_error(changes: dict[str, Any]) -> None:
+    try:
+        described = spec_from_config(Fields(PATH, BASE | changes))
+    except ModelLoadError as error:
+        assert "\n" not in str(error)
+    else:
+        assert all(np.isfinite(described.rope_inv_freq))
+        assert np.isfinite(described.rope_attention_factor)
