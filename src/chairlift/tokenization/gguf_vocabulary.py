@@ -7,9 +7,11 @@ model's original tokenizer gives.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
+from typing import cast
 
+import numpy as np
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 from chairlift.errors import ModelLoadError
@@ -30,7 +32,7 @@ class TokenType(IntEnum):
     BYTE = 6
 
 
-_MERGEABLE = frozenset({TokenType.NORMAL, TokenType.USER_DEFINED, TokenType.UNUSED})
+_MERGEABLE = (TokenType.NORMAL, TokenType.USER_DEFINED, TokenType.UNUSED)
 
 
 def pre_tokenizer_rule(source: GgufTokenizer) -> PreTokenizerRule:
@@ -56,8 +58,10 @@ def build_byte_level(source: GgufTokenizer) -> Tokenizer:
     """
     rule = pre_tokenizer_rule(source)
     vocabulary = _vocabulary(source)
-    merges = _split_merges(source)
     try:
+        merges = cast(
+            "list[tuple[str, str]]", [tuple(merge.split(" ", 1)) for merge in source.merges]
+        )
         model = models.BPE(vocabulary, merges, ignore_merges=rule.ignore_merges)
     except Exception as error:  # the library raises nothing narrower
         raise ModelLoadError(f"{source.path}: broken tokenizer.ggml.merges: {error}") from error
@@ -84,13 +88,15 @@ def build_sentencepiece(source: GgufTokenizer) -> Tokenizer:
         raise ModelLoadError(
             f"{source.path}: no tokenizer.ggml.scores, which tokenizer.ggml.model 'llama' needs"
         )
-    types = token_types(source)
+    vocabulary = _vocabulary(source)
+    scores = source.scores.tolist()
+    pieces = {source.tokens[i]: scores[i] for i in ids_of_type(source, *_MERGEABLE)}
     model = models.BPE(
-        _vocabulary(source),
-        sentencepiece_merges(source.tokens, source.scores.tolist(), types),
-        unk_token=_token_text(source, source.unk_token_id),
+        vocabulary,
+        sentencepiece_merges(pieces),
+        unk_token=None if source.unk_token_id is None else source.tokens[source.unk_token_id],
         fuse_unk=True,
-        byte_fallback=TokenType.BYTE in types,
+        byte_fallback="<0x00>" in vocabulary,
     )
     tokenizer = Tokenizer(model)
     mark_spaces = normalizers.Replace(" ", _SPACE_MARK)
@@ -104,34 +110,28 @@ def build_sentencepiece(source: GgufTokenizer) -> Tokenizer:
     return tokenizer
 
 
-def sentencepiece_merges(
-    tokens: Sequence[str], scores: Sequence[float], types: Sequence[int]
-) -> list[tuple[str, str]]:
-    """Recover merges from SentencePiece scores, best first.
+def sentencepiece_merges(pieces: Mapping[str, float]) -> list[tuple[str, str]]:
+    """Recover merges, best first, from the scores of the pieces that merging can make.
 
     SentencePiece joins the neighbours whose joined piece has the highest score. Every way to cut
     a piece in two known ones is such a pair.
     """
-    known = {
-        token for token, kind in zip(tokens, types, strict=True) if kind in _MERGEABLE and token
-    }
     merges = [
-        (-score, -cut, token)
-        for token, score in zip(tokens, scores, strict=True)
-        if token in known
-        for cut in range(1, len(token))
-        if token[:cut] in known and token[cut:] in known
+        (-score, -cut, piece)
+        for piece, score in pieces.items()
+        for cut in range(1, len(piece))
+        if piece[:cut] in pieces and piece[cut:] in pieces
     ]
     merges.sort()
-    return [(token[:-negative_cut], token[-negative_cut:]) for _, negative_cut, token in merges]
+    return [(piece[:-negative_cut], piece[-negative_cut:]) for _, negative_cut, piece in merges]
 
 
-def token_types(source: GgufTokenizer) -> list[int]:
-    """Type of each token; all normal when the file has none."""
+def ids_of_type(source: GgufTokenizer, *types: TokenType) -> list[int]:
+    """Ids of the tokens of these types, ascending; without types in the file, all are normal."""
     if source.token_types is None:
-        return [TokenType.NORMAL] * len(source.tokens)
-    types: list[int] = source.token_types.tolist()
-    return types
+        return list(range(len(source.tokens))) if TokenType.NORMAL in types else []
+    ids: list[int] = np.flatnonzero(np.isin(source.token_types, types)).tolist()
+    return ids
 
 
 def _vocabulary(source: GgufTokenizer) -> dict[str, int]:
@@ -144,35 +144,14 @@ def _vocabulary(source: GgufTokenizer) -> dict[str, int]:
     return vocabulary
 
 
-def _split_merges(source: GgufTokenizer) -> list[tuple[str, str]]:
-    # The left part is never empty, so a space that stands first belongs to it.
-    cuts = [(merge, merge.find(" ", 1)) for merge in source.merges]
-    pairs = [(merge[:cut], merge[cut + 1 :]) for merge, cut in cuts if cut > 0]
-    if len(pairs) != len(cuts):
-        broken = next(merge for merge, cut in cuts if cut <= 0)
-        raise ModelLoadError(
-            f"{source.path}: tokenizer.ggml.merges has {broken!r}, which is not two tokens with a "
-            "space between them"
-        )
-    return pairs
-
-
 def _add_whole_tokens(tokenizer: Tokenizer, source: GgufTokenizer) -> None:
     """Have special and user-defined tokens matched in text as a whole."""
-    special = sorted(_special_ids(source))
-    tokenizer.add_special_tokens(_added_tokens(source, special, is_special=True))
-    user_defined = (
-        i for i, kind in enumerate(token_types(source)) if kind == TokenType.USER_DEFINED
-    )
-    others = [i for i in user_defined if i not in set(special)]
-    tokenizer.add_tokens(_added_tokens(source, others, is_special=False))
-
-
-def _special_ids(source: GgufTokenizer) -> set[int]:
-    types = token_types(source)
-    special = {i for i, kind in enumerate(types) if kind in (TokenType.CONTROL, TokenType.UNKNOWN)}
+    special = set(ids_of_type(source, TokenType.CONTROL, TokenType.UNKNOWN))
     # Old files call them normal tokens. Padding is left out: some files pad with a word.
-    return special | {i for i in (source.bos_token_id, source.eos_token_id) if i is not None}
+    special |= {i for i in (source.bos_token_id, source.eos_token_id) if i is not None}
+    user_defined = set(ids_of_type(source, TokenType.USER_DEFINED)) - special
+    tokenizer.add_special_tokens(_added_tokens(source, sorted(special), is_special=True))
+    tokenizer.add_tokens(_added_tokens(source, sorted(user_defined), is_special=False))
 
 
 def _added_tokens(
@@ -180,7 +159,3 @@ def _added_tokens(
 ) -> list[AddedToken]:
     texts = (source.tokens[i] for i in ids)
     return [AddedToken(text, special=is_special, normalized=False) for text in texts if text]
-
-
-def _token_text(source: GgufTokenizer, token_id: int | None) -> str | None:
-    return None if token_id is None else source.tokens[token_id]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -36,6 +37,8 @@ class StopStringMatcher:
                 "stop must hold strings of at least one character, got an empty one", param="stop"
             )
         self._stops = tuple(stops)
+        first_characters = "".join(sorted({stop[0] for stop in stops}))
+        self._has_start = re.compile(f"[{re.escape(first_characters)}]" if stops else "(?!)").search
         self._includes_stop = include_stop_str_in_output
         self._tail = ""  # the longest end of the text so far that could be the start of a stop
         self._found: str | None = None
@@ -44,7 +47,7 @@ class StopStringMatcher:
         """Take the next piece of text; once a stop was found, nothing more comes out."""
         if self._found is not None:
             return StopCheck("", self._found)
-        if not text or not self._stops:
+        if not self._tail and not self._has_start(text):
             return StopCheck(text)
         buffer = self._tail + text
         already_out = len(self._tail) if self._includes_stop else 0
