@@ -35,7 +35,6 @@ class Choice:
     __slots__ = (
         "_is_end_taken",
         "_logprobs",
-        "_params",
         "_text",
         "_texts",
         "_token_ids",
@@ -62,8 +61,10 @@ class Choice:
         self.last_token_s = 0.0
         self.num_tokens = 0
         self._tokenizer = tokenizer
-        self._params = params = answer.request.sampling_params
-        self._text = ChoiceText(tokenizer, params) if answer.is_streamed or params.stop else None
+        params = answer.request.sampling_params
+        self._text = (
+            ChoiceText(tokenizer, answer.request) if answer.is_streamed or params.stop else None
+        )
         self._texts: list[str] = []
         self._token_ids: list[int] = []
         self._is_end_taken = False
@@ -133,7 +134,7 @@ class Choice:
         self.stop_reason = output.stop_reason
 
     def _assemble_at_end(self) -> None:
-        text = ChoiceText(self._tokenizer, self._params)
+        text = ChoiceText(self._tokenizer, self.answer.request)
         visible = self._visible(tuple(self._token_ids), self.finish_reason)
         self._texts = [text.push(visible)[0], text.finish()]
 

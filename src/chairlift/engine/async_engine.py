@@ -103,8 +103,8 @@ class AsyncEngine:
         return self._front.tokenizer
 
     @property
-    def chat_template(self) -> ChatTemplate:
-        """The model's chat template; it says so itself if the model has none."""
+    def chat_template(self) -> ChatTemplate | None:
+        """The model's chat template, if it has one."""
         return self._front.chat_template
 
     @property

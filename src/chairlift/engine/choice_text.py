@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from chairlift.sampling_params import SamplingParams
+from chairlift.inputs import GenerateRequest
 from chairlift.tokenization.detokenizer import IncrementalDetokenizer
 from chairlift.tokenization.stop_strings import StopStringMatcher
 from chairlift.tokenization.tokenizer import Tokenizer
@@ -25,9 +25,10 @@ class ChoiceText:
 
     __slots__ = ("_detokenizer", "_matcher", "_num_tokens", "_num_unsearched", "matched_stop")
 
-    def __init__(self, tokenizer: Tokenizer, params: SamplingParams) -> None:
+    def __init__(self, tokenizer: Tokenizer, request: GenerateRequest) -> None:
+        params = request.sampling_params
         self._detokenizer = IncrementalDetokenizer(
-            tokenizer, skip_special_tokens=params.skip_special_tokens
+            tokenizer, request.prompt_token_ids, skip_special_tokens=params.skip_special_tokens
         )
         self._matcher = (
             StopStringMatcher(
@@ -66,14 +67,13 @@ class ChoiceText:
         """The rest of the text, once no more tokens come; "" after a stop string."""
         if self.matched_stop is not None:
             return ""
-        rest = self._detokenizer.flush()
+        rest = self._detokenizer.finish()
         if self._matcher is None or self._num_tokens <= self._num_unsearched:
             return rest
         safe, self.matched_stop = self._matcher.push(rest)
-        return safe if self.matched_stop is not None else safe + self._matcher.flush()
+        return safe if self.matched_stop is not None else safe + self._matcher.finish()
 
     def _push_unsearched(self, token_ids: Sequence[int]) -> str:
-        push = self._detokenizer.push
         if len(token_ids) == 1:
-            return push(token_ids[0])
-        return "".join(map(push, token_ids))
+            return self._detokenizer.push(token_ids[0])
+        return self._detokenizer.push_all(token_ids)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from chairlift.models.loaded_model import LoadedModel
-from chairlift.tokenization.chat_template import ChatTemplate
+from chairlift.tokenization.chat_template import ChatTemplate, chat_template_from_source
 from chairlift.tokenization.tokenizer import Tokenizer, tokenizer_from_source
 
 
@@ -14,12 +14,13 @@ class Front:
     """Text side of a model.
 
     Attributes:
+        chat_template: ``None`` if the model has none.
         eos_token_ids: Ids that end a text, from the model's generation settings and tokenizer.
     """
 
     model_name: str
     tokenizer: Tokenizer
-    chat_template: ChatTemplate
+    chat_template: ChatTemplate | None
     eos_token_ids: tuple[int, ...]
 
 
@@ -30,11 +31,12 @@ def build_front(model: LoadedModel) -> Front:
         ModelLoadError: Its tokenizer is broken or of a kind that is not supported.
     """
     tokenizer = tokenizer_from_source(model.tokenizer_source)
+    eos_token_ids = list(model.generation.eos_token_ids)
+    if tokenizer.eos_token_id is not None:
+        eos_token_ids.append(tokenizer.eos_token_id)
     return Front(
         model_name=model.name,
         tokenizer=tokenizer,
-        chat_template=ChatTemplate(model.tokenizer_source.chat_template),
-        eos_token_ids=tuple(
-            dict.fromkeys((*model.generation.eos_token_ids, *tokenizer.eos_token_ids))
-        ),
+        chat_template=chat_template_from_source(model.tokenizer_source, tokenizer.special_tokens),
+        eos_token_ids=tuple(dict.fromkeys(eos_token_ids)),
     )

@@ -21,7 +21,7 @@ from chairlift.errors import EngineDeadError, InvalidParameterError, RequestFail
 from chairlift.inputs import GenerateRequest
 from chairlift.outputs import RequestOutput
 from chairlift.sampling_params import SamplingParams
-from chairlift.tokenization.chat_template import ChatTemplate
+from chairlift.tokenization.chat_template import ChatTemplate, require_chat_template
 from chairlift.tokenization.tokenizer import Tokenizer
 
 Prompt: TypeAlias = str | Sequence[int]
@@ -98,8 +98,8 @@ class LLM:
         return self._front.tokenizer
 
     @property
-    def chat_template(self) -> ChatTemplate:
-        """The model's chat template; it says so itself if the model has none."""
+    def chat_template(self) -> ChatTemplate | None:
+        """The model's chat template, if it has one."""
         return self._front.chat_template
 
     def generate(
@@ -211,8 +211,11 @@ class LLM:
         add_generation_prompt: bool,
         template_kwargs: Mapping[str, Any] | None,
     ) -> GenerateRequest:
-        text = self.chat_template.render(
-            messages, add_generation_prompt=add_generation_prompt, **(template_kwargs or {})
+        template = require_chat_template(self.chat_template, self.model_name)
+        text = template.render(
+            messages,
+            add_generation_prompt=add_generation_prompt,
+            template_kwargs=template_kwargs,
         )
         return self._inputs.process(
             self._next_id(), text, params, add_special_tokens=False, param="messages"

@@ -104,6 +104,14 @@ class OutputProcessor:
         self.observations.output_ns += perf_counter_ns() - started_ns
         return output
 
+    def live_core_ids(self, request_id: str) -> list[str]:
+        """Ids in the core of the choices that have not ended, of all requests of this id."""
+        return [
+            choice.core_id
+            for choice in self._choices.values()
+            if choice.answer.request.request_id == request_id
+        ]
+
     def remove(self, key: str) -> list[str]:
         """Forget a request that nobody waits for any more; unknown keys are ignored.
 
