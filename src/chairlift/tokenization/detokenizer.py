@@ -59,10 +59,10 @@ class IncrementalDetokenizer:
         """Take several tokens at once: quicker than one by one, and the same text."""
         return self._push_slowly(token_ids)
 
-    def finish(self) -> str:
+    def flush(self) -> str:
         """End the text; return what an unfinished character at its end decodes to."""
         if self._together is not None:
-            return self._together.finish()
+            return self._together.flush()
         text, _ = decode_bytes(self._tokenizer.rule.kind, self._pending, final=True)
         self._pending = b""
         self._unsettled = self._strips_space
@@ -114,7 +114,7 @@ class _ContextDecoder:
         self._undecided.append(token_id)
         return self._settle(force=len(self._undecided) > _MAX_UNDECIDED_TOKENS)
 
-    def finish(self) -> str:
+    def flush(self) -> str:
         return self._settle(force=True)
 
     def _settle(self, *, force: bool) -> str:

@@ -61,7 +61,7 @@ class StopStringMatcher:
         self._tail = buffer[certain:]
         return StopCheck(buffer[already_out:] if self._includes_stop else buffer[:certain])
 
-    def finish(self) -> str:
+    def flush(self) -> str:
         """Return what was held back; the text ends here."""
         held = "" if self._includes_stop else self._tail
         self._tail = ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from tokenizers import AddedToken
@@ -37,7 +38,9 @@ class Tokenizer:
 
     Attributes:
         vocab_size: Number of token ids; the model's own vocabulary can be padded to more.
-        bos_token_id, eos_token_id: None when the model has none.
+        bos_token_id: None when the model has none.
+        eos_token_ids: The token that ends a text, if the tokenizer names one. A model's generation
+            settings can name more.
         special_tokens: Text by role (``bos_token``, ``eos_token``, ``pad_token``, ``unk_token``)
             of those the model names; what chat templates call them.
         rule: How the tokens spell bytes.
@@ -61,7 +64,8 @@ class Tokenizer:
         self.special_tokens = special_tokens
         self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
         self.bos_token_id = _token_id(backend, special_tokens.get("bos_token"))
-        self.eos_token_id = _token_id(backend, special_tokens.get("eos_token"))
+        eos_token_id = _token_id(backend, special_tokens.get("eos_token"))
+        self.eos_token_ids = () if eos_token_id is None else (eos_token_id,)
         self._backend = backend
         self._affixes = affixes
         added = backend.get_added_tokens_decoder()
@@ -69,6 +73,15 @@ class Tokenizer:
         self._special_ids = frozenset(i for i, token in added.items() if token.special)
         self._bytes: dict[int, bytes] = {}
         self._complete_texts = {skip: _CompleteTexts(self, skip) for skip in (False, True)}
+
+    @cached_property
+    def max_token_bytes(self) -> int:
+        """Bytes of the longest token; found on first use, which takes some 70 ms."""
+        texts = self._backend.get_vocab(with_added_tokens=True)
+        added = [len(self.token_bytes(i)) for i in self._added_ids]
+        if self.rule.kind is PieceKind.BYTE_LEVEL:
+            return max(*map(len, texts), *added, 1)  # one character stands for one byte
+        return max(*(len(piece_bytes(self.rule.kind, t, is_added=False)) for t in texts), 1)
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Tokenise ``text``.
