@@ -183,8 +183,10 @@ const float* Sampler::modify(const float* logits, const Slot& slot, int32_t posi
 
 void Sampler::report(const float* logits, float max, int32_t row, int32_t token_id, int32_t num_top,
                      SamplerScratch& scratch, const SampleResult& result) const {
-  const double normaliser = log_sum_exp(kernels_, logits, vocab_size_, max, scratch);
-  const auto logprob = [&](int32_t id) { return static_cast<float>(logits[id] - normaliser); };
+  const double log_sum = log_sum_exp(kernels_, logits, vocab_size_, max, scratch);
+  const auto logprob = [&](int32_t id) {
+    return static_cast<float>(static_cast<double>(logits[id]) - max - log_sum);
+  };
   result.logprobs[row] = logprob(token_id);
   int32_t* ids = result.top_ids + static_cast<int64_t>(row) * result.num_top;
   float* logprobs = result.top_logprobs + static_cast<int64_t>(row) * result.num_top;

@@ -195,7 +195,7 @@ int32_t draw_token(const SamplerKernels& kernels, const float* logits, int32_t v
 double log_sum_exp(const SamplerKernels& kernels, const float* logits, int32_t vocab_size,
                    float max, SamplerScratch& scratch) {
   kernels.exponentials(logits, vocab_size, max, 1.0f, nullptr, scratch.block_sums());
-  return max + std::log(total_of(scratch.block_sums(), vocab_size));
+  return std::log(total_of(scratch.block_sums(), vocab_size));
 }
 
 void select_top(const SamplerKernels& kernels, const float* logits, int32_t vocab_size, int32_t k,

@@ -50,7 +50,7 @@ int32_t pick_greedy(const SamplerKernels& kernels, const float* logits, int32_t 
 int32_t draw_token(const SamplerKernels& kernels, const float* logits, int32_t vocab_size,
                    float max, const DrawRule& rule, double uniform, SamplerScratch& scratch);
 
-// log(sum(exp(logits))) in float64.
+// log(sum(exp(logits - max))) in float64: a logprob is (logit - max) minus this.
 double log_sum_exp(const SamplerKernels& kernels, const float* logits, int32_t vocab_size,
                    float max, SamplerScratch& scratch);
 
