@@ -83,12 +83,12 @@ class AmxProducts {
     if constexpr (C > 2) _tile_loadd(2, sums + 32, row_bytes);
     if constexpr (C > 3) _tile_loadd(3, sums + 48, row_bytes);
     for (int group = 0; group < groups; group++) {
-      const std::byte* pairs = v[group] + column * 4;
+      const std::byte* pairs = v[group] + column * 32;
       _tile_loadd(6, weights + group * kScoreStride, 32);
-      multiply_column<0>(pairs, row_bytes);
-      if constexpr (C > 1) multiply_column<1>(pairs, row_bytes);
-      if constexpr (C > 2) multiply_column<2>(pairs, row_bytes);
-      if constexpr (C > 3) multiply_column<3>(pairs, row_bytes);
+      multiply_column<0>(pairs);
+      if constexpr (C > 1) multiply_column<1>(pairs);
+      if constexpr (C > 2) multiply_column<2>(pairs);
+      if constexpr (C > 3) multiply_column<3>(pairs);
     }
     _tile_stored(0, sums, row_bytes);
     if constexpr (C > 1) _tile_stored(1, sums + 16, row_bytes);
@@ -97,8 +97,8 @@ class AmxProducts {
   }
 
   template <int C>
-  static CHAIRLIFT_INLINE void multiply_column(const std::byte* pairs, int row_bytes) {
-    _tile_loadd(7, pairs + 64 * C, row_bytes);
+  static CHAIRLIFT_INLINE void multiply_column(const std::byte* pairs) {
+    _tile_loadd(7, pairs + 512 * C, 64);
     if constexpr (C == 0) _tile_dpbf16ps(0, 6, 7);
     if constexpr (C == 1) _tile_dpbf16ps(1, 6, 7);
     if constexpr (C == 2) _tile_dpbf16ps(2, 6, 7);

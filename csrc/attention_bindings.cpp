@@ -73,7 +73,8 @@ void read_heads(const KvCache& cache, int layer, int64_t slot, bool value, float
                             size_t(head) * layout.head_bytes + size_t(group) * layout.group_bytes +
                             (value ? layout.v_offset : 0);
     for (int i = 0; i < layout.shape.head_dim; i++) {
-      const int index = value ? (lane / depth * layout.dim + i) * depth + lane % depth
+      const int index = value ? (i / 16 * width + lane / depth * depth) * 16 + i % 16 * depth +
+                                    lane % depth
                               : (i / depth * width + lane) * depth + i % depth;
       *out++ = widen(base, size_t(index), layout.shape.type);
     }

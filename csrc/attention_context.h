@@ -80,17 +80,19 @@ class Context {
 
   // The first `count` tokens of a V group; the others become zero.
   void copy_present(const std::byte* v, int count, float* out) const {
-    std::memset(out, 0, layout_.group_bytes);
-    const size_t row = static_cast<size_t>(layout_.dim) * 4;
-    if (layout_.shape.type == ElementType::float32) {
-      std::memcpy(out, v, static_cast<size_t>(count) * row);
-      return;
+    const bool wide = layout_.shape.type == ElementType::float32;
+    const int rows = wide ? kGroupTokens : kGroupTokens / 2;  // of 64 bytes, per 16 dimensions
+    const int whole = wide ? count : count / 2;
+    const uint32_t keep = !wide && count % 2 != 0 ? 0xffffu : 0;  // of the row after these
+    for (int column = 0; column < layout_.dim; column += kLanes) {
+      for (int row = 0; row < rows; row++, v += 64, out += kLanes) {
+        uint32_t words[kLanes];
+        std::memcpy(words, v, 64);
+        const uint32_t mask = row < whole ? 0xffffffffu : row == whole ? keep : 0;
+        for (int i = 0; i < kLanes; i++) words[i] &= mask;
+        std::memcpy(out, words, 64);
+      }
     }
-    std::memcpy(out, v, static_cast<size_t>(count / 2) * row);
-    if (count % 2 == 0) return;
-    bf16* pairs = reinterpret_cast<bf16*>(out) + static_cast<size_t>(count / 2) * row / 2;
-    const std::byte* last = v + static_cast<size_t>(count / 2) * row;
-    for (int i = 0; i < layout_.dim; i++) std::memcpy(pairs + 2 * i, last + 4 * i, 2);
   }
 
   // Token by token: for block sizes that are no multiple of 16. Lanes outside `span` become zero.
@@ -100,20 +102,24 @@ class Context {
     KvLayout group_layout = layout_;
     group_layout.v_offset = 0;
     group_layout.full_groups = 1;
-    const bool wide = layout_.shape.type == ElementType::float32;
-    const int words = wide ? layout_.dim : layout_.dim / 2;
     for (int position = span.begin; position < span.end; position++) {
       std::byte* head = const_cast<std::byte*>(block(position));
       const SlotPlace from = slot_place(layout_, head, position % layout_.block_size);
       const int lane = position % kGroupTokens;
-      std::byte* k = slot_place(group_layout, reinterpret_cast<std::byte*>(k_out), lane).k;
-      std::byte* v = slot_place(group_layout, reinterpret_cast<std::byte*>(v_out), lane).v;
-      for (int i = 0; i < words; i++) std::memcpy(k + 64 * i, from.k + i * from.k_step, 4);
-      if (wide) {
-        std::memcpy(v, from.v, static_cast<size_t>(layout_.dim) * 4);
-      } else {
-        for (int i = 0; i < layout_.dim; i++) std::memcpy(v + 4 * i, from.v + 4 * i, 2);
-      }
+      const SlotPlace k = slot_place(group_layout, reinterpret_cast<std::byte*>(k_out), lane);
+      const SlotPlace v = slot_place(group_layout, reinterpret_cast<std::byte*>(v_out), lane);
+      copy_slot(from, k, v);
+    }
+  }
+
+  void copy_slot(const SlotPlace& from, const SlotPlace& k, const SlotPlace& v) const {
+    const bool wide = layout_.shape.type == ElementType::float32;
+    const int words = wide ? layout_.dim : layout_.dim / 2;
+    for (int i = 0; i < words; i++) std::memcpy(k.k + i * k.k_step, from.k + i * from.k_step, 4);
+    for (int column = 0; column < layout_.dim / kLanes; column++) {
+      std::byte* to = v.v + column * v.v_step;
+      const std::byte* source = from.v + column * from.v_step;
+      for (int i = 0; i < kLanes; i++) std::memcpy(to + 4 * i, source + 4 * i, wide ? 4 : 2);
     }
   }
 

@@ -1,7 +1,8 @@
 // The two matrix products of attention, q K^T and p V, for up to 16 rows. Part of attention_isa.cpp.
 //
 // A path says how elements are stored and multiplied. In K and in V alike a step is 64 bytes for 16
-// columns (tokens in K, dimensions in V): one float each, or a pair of bfloat16 that is summed over.
+// columns (tokens in K, dimensions in V): one float each, or a pair of bfloat16 that is summed over;
+// the steps of a column follow each other.
 // So both products are one micro kernel, and no sum runs across lanes.
 #pragma once
 
@@ -65,16 +66,17 @@ constexpr int kBlockRows = 4, kBlockColumns = 1;
 constexpr int kBlockRows = 2, kBlockColumns = 1;
 #endif
 
-// sums[r][c] += rows[r] . columns[c] over `steps` steps; row r starts r * row_stride after rows.
+// sums[r][c] += rows[r] . columns[c] over `steps` steps of 64 bytes; row r starts r * row_stride
+// after rows.
 template <class Path, int R, int C>
 static CHAIRLIFT_INLINE void multiply(F32x16 (&sums)[R][C], const typename Path::Row* rows,
                                       int row_stride, const std::byte* const (&columns)[C],
-                                      size_t step_bytes, int steps) {
+                                      int steps) {
 #pragma GCC unroll 1
   for (int step = 0; step < steps; step++) {
     typename Path::Step loaded[C];
 #pragma GCC unroll 4
-    for (int c = 0; c < C; c++) loaded[c] = Path::load_step(columns[c] + size_t(step) * step_bytes);
+    for (int c = 0; c < C; c++) loaded[c] = Path::load_step(columns[c] + 64 * step);
 #pragma GCC unroll 4
     for (int r = 0; r < R; r++) {
       const typename Path::Row* element = rows + r * row_stride + step * Path::kDepth;
@@ -101,7 +103,7 @@ struct VectorProducts {
         columns[c] = k[group + c];
         for (int r = 0; r < R; r++) sums[r][c] = zero();
       }
-      multiply<Path>(sums, q + row * dim, dim, columns, 64, dim / Path::kDepth);
+      multiply<Path>(sums, q + row * dim, dim, columns, dim / Path::kDepth);
       for (int r = 0; r < R; r++) {
         for (int c = 0; c < C; c++) {
           store(out + (group + c) * kScoreStride + (row + r) * kGroupTokens, sums[r][c]);
@@ -113,7 +115,7 @@ struct VectorProducts {
   // out[r] += sum over groups and tokens of weights[g][r][token] v[g][token]. out: [rows, dim].
   void values(const Row* weights, int rows, int dim, const std::byte* const* v, int groups,
               float* out) {
-    const size_t v_row = static_cast<size_t>(dim) * 4;
+    constexpr int kSteps = kGroupTokens / Path::kDepth;
     for_blocks(rows, dim / kLanes, [&]<int R, int C>(int row, int column)
                                        __attribute__((always_inline)) {
       F32x16 sums[R][C];
@@ -123,9 +125,9 @@ struct VectorProducts {
       }
       for (int group = 0; group < groups; group++) {
         const std::byte* columns[C];
-        for (int c = 0; c < C; c++) columns[c] = v[group] + 64 * (column + c);
+        for (int c = 0; c < C; c++) columns[c] = v[group] + 64 * kSteps * (column + c);
         multiply<Path>(sums, weights + group * kScoreStride + row * kGroupTokens, kGroupTokens,
-                       columns, v_row, kGroupTokens / Path::kDepth);
+                       columns, kSteps);
       }
       for (int r = 0; r < R; r++) {
         for (int c = 0; c < C; c++) store(block + r * dim + c * kLanes, sums[r][c]);

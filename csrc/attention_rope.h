@@ -33,16 +33,29 @@ static inline void normalize_head(HeadBuffer& head, const float* weight, float e
   for (int i = 0; i < head_dim; i++) head.values[i] = head.values[i] * inverse * weight[i];
 }
 
+// Not fused: the same two products and one sum on every level.
 static inline void rotate_head(HeadBuffer& head, const float* cos, const float* sin, int head_dim) {
   const int half = head_dim / 2;
   float* first = head.values;
   float* second = head.values + half;
-#pragma GCC ivdep
-  for (int i = 0; i < half; i++) {
-    const float a = first[i], b = second[i];
-    first[i] = a * cos[i] - b * sin[i];
-    second[i] = b * cos[i] + a * sin[i];
+  const auto turn = [](F32x16& a, F32x16& b, F32x16 c, F32x16 s) {
+    const F32x16 turned = sub(mul(a, c), mul(b, s));
+    b = add(mul(b, c), mul(a, s));
+    a = turned;
+  };
+  int i = 0;
+  for (; i + kLanes <= half; i += kLanes) {
+    F32x16 a = load(first + i), b = load(second + i);
+    turn(a, b, load(cos + i), load(sin + i));
+    store(first + i, a);
+    store(second + i, b);
   }
+  if (i == half) return;
+  const int rest = half - i;
+  F32x16 a = load_partial(first + i, rest), b = load_partial(second + i, rest);
+  turn(a, b, load_partial(cos + i, rest), load_partial(sin + i, rest));
+  store_partial(first + i, a, rest);
+  store_partial(second + i, b, rest);
 }
 
 // Takes one head from the projection's output: normalised (if `norm`), rotated, padded with zeros.
@@ -57,9 +70,10 @@ static inline void rotated_head(const AttentionCall& call, const float* head, co
 
 // Where one token's K and V are inside a (block, head).
 struct SlotPlace {
-  std::byte* k;        // first word; the next dimension (pair) is k_step bytes on
-  std::byte* v;        // first element
-  int k_step;          // bytes
+  std::byte* k;  // first word: a float, or a pair of bfloat16
+  int k_step;    // bytes from word to word
+  std::byte* v;  // first of 16 elements, which are 4 bytes apart
+  int v_step;    // bytes to the next 16
 };
 
 static inline SlotPlace slot_place(const KvLayout& layout, std::byte* head, int offset) {
@@ -68,12 +82,9 @@ static inline SlotPlace slot_place(const KvLayout& layout, std::byte* head, int 
   std::byte* k = head + static_cast<size_t>(group) * layout.group_bytes;
   std::byte* v = k + layout.v_offset;
   if (layout.shape.type == ElementType::float32) {
-    v += static_cast<size_t>(lane) * static_cast<size_t>(layout.dim) * 4;
-  } else {
-    v += static_cast<size_t>(lane / 2) * static_cast<size_t>(layout.dim) * 4 +
-         static_cast<size_t>(lane % 2) * 2;
+    return {k + lane * 4, width * 4, v + lane * 64, width * 64};
   }
-  return {k + lane * 4, v, width * 4};
+  return {k + lane * 4, width * 4, v + lane / 2 * 64 + lane % 2 * 2, width * 32};
 }
 
 static inline void store_k(const KvLayout& layout, const SlotPlace& place, const HeadBuffer& head) {
@@ -89,15 +100,30 @@ static inline void store_k(const KvLayout& layout, const SlotPlace& place, const
   for (int i = 0; i < words; i++) std::memcpy(place.k + i * place.k_step, word + 4 * i, 4);
 }
 
+// 16 bfloat16 into one half of 16 pairs, two bytes at a time: another thread may be writing the
+// other token of the pair.
+static CHAIRLIFT_INLINE void store_halves(std::byte* half, F32x16 v) {
+  alignas(64) bf16 narrow[kLanes];
+  store_bf16(narrow, v);
+#if defined(__AVX512BW__)
+  const __m512i words = _mm512_cvtepu16_epi32(
+      _mm256_load_si256(reinterpret_cast<const __m256i*>(narrow)));
+  _mm512_mask_storeu_epi16(half, 0x55555555, words);
+#else
+  for (int i = 0; i < kLanes; i++) std::memcpy(half + 4 * i, narrow + i, 2);
+#endif
+}
+
 static inline void store_v(const KvLayout& layout, const SlotPlace& place, const HeadBuffer& head) {
-  if (layout.shape.type == ElementType::float32) {
-    std::memcpy(place.v, head.values, static_cast<size_t>(layout.dim) * 4);
-    return;
+  for (int i = 0; i < layout.dim; i += kLanes) {
+    std::byte* out = place.v + i / kLanes * place.v_step;
+    const F32x16 v = load(head.values + i);
+    if (layout.shape.type == ElementType::float32) {
+      store(reinterpret_cast<float*>(out), v);
+    } else {
+      store_halves(out, v);
+    }
   }
-  alignas(64) bf16 narrow[kMaxHeadDim];
-  for (int i = 0; i < layout.dim; i += kLanes) store_bf16(narrow + i, load(head.values + i));
-  // Two bytes at a time: another thread may be writing the other token of the pair.
-  for (int i = 0; i < layout.dim; i++) std::memcpy(place.v + 4 * i, narrow + i, 2);
 }
 
 // K and V of one token and KV head, from the projection's output into the cache.

@@ -4,13 +4,14 @@
 // groups of 16, so that both products of attention read whole vectors and no sum runs across
 // lanes; it is AMX's B-tile layout and that of the paired bfloat16 dot product at once:
 //
-//              bfloat16                            float32
-//     K group  [dim / 2 pairs of dims][16 tokens][2]  [dim][16 tokens]
-//     V group  [8 pairs of tokens][dim][2]            [16 tokens][dim]
+//              bfloat16                                float32
+//     K group  [dim / 2 pairs of dims][16 tokens][2]      [dim][16 tokens]
+//     V group  [dim / 16][8 pairs of tokens][16 dims][2]  [dim / 16][16 tokens][16 dims]
 //
 // dim is head_dim rounded up to 16; the writer keeps the padding at zero. All K groups of a
-// (block, head) come first, then all its V groups. When block_size is no multiple of 16 the last
-// group is narrower: block_size % 16 tokens, rounded up to an even number.
+// (block, head) come first, then all its V groups, so that a product reads memory from front to
+// back. When block_size is no multiple of 16 the last group is narrower: block_size % 16 tokens,
+// rounded up to an even number.
 //
 // Paging: Kwon et al. 2023, "Efficient Memory Management for Large Language Model Serving with
 // PagedAttention", section 4.1.
