@@ -12,7 +12,7 @@ import typer
 
 from chairlift.cli.arguments import ModelArgument
 from chairlift.cli.options import engine_options, sampling_options
-from chairlift.cli.progress import fetch
+from chairlift.cli.progress import ensure_fetched
 from chairlift.config import DEFAULT_MODEL, EngineConfig
 from chairlift.errors import RequestError
 from chairlift.sampling_params import SamplingParams
@@ -56,7 +56,7 @@ def chat(
       echo "Why is the sky blue?" | chairlift chat
     """
     engine = config(model)
-    fetch(model)
+    ensure_fetched(model)
     from chairlift.engine.llm import LLM
 
     with LLM.from_config(engine) as llm:

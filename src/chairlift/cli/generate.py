@@ -16,7 +16,7 @@ from chairlift.cli.options import (
     sampling_options,
     with_flags,
 )
-from chairlift.cli.progress import fetch
+from chairlift.cli.progress import ensure_fetched
 from chairlift.cli.prompts import Job, PromptSource, read_jobs
 from chairlift.config import DEFAULT_MODEL, EngineConfig
 from chairlift.outputs import ChoiceOutput, RequestOutput, TokenLogprob
@@ -59,7 +59,7 @@ def generate(
     jobs = read_jobs(prompts or [], source)
     params = [job.sampling_params(sampling) for job in jobs]
     engine = config(model)
-    fetch(model)
+    ensure_fetched(model)
     from chairlift.engine.llm import LLM
 
     with LLM.from_config(engine) as llm:

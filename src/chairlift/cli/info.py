@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, TypeAlias
 
 from chairlift.cli.arguments import JsonOption, ModelArgument
-from chairlift.cli.progress import fetch
+from chairlift.cli.progress import ensure_fetched
 from chairlift.config import DEFAULT_MODEL
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def info(model: ModelArgument = DEFAULT_MODEL, *, as_json: JsonOption = False) -
     """
     from chairlift.models.loader import load_model
 
-    fetch(model)
+    ensure_fetched(model)
     facts = {"model": model_facts(load_model(model)), "machine": machine_facts()}
     if as_json:
         print(json.dumps(facts, indent=2))

@@ -28,16 +28,23 @@ def download_progress() -> Iterator[ProgressCallback]:
         reporter.close()
 
 
-def fetch(model: str) -> Path:
-    """Find a model where it lies, or fetch it with a bar; the path of its file or folder.
+def ensure_fetched(model: str) -> None:
+    """Fetch a model that is not there yet, showing a bar.
+
+    What is there already is recognised without importing what fetching and reading models needs.
 
     Raises:
         ModelLoadError: The model cannot be found or fetched.
     """
+    from chairlift.models.packaged import PACKAGED_MODELS, is_fetched
+
+    packaged = PACKAGED_MODELS.get(model)
+    if is_fetched(packaged) if packaged else Path(model).expanduser().exists():
+        return
     from chairlift.models.pull import locate
 
     with download_progress() as progress:
-        return locate(model, progress)
+        locate(model, progress)
 
 
 class _Reporter(Protocol):

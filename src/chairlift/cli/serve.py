@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from chairlift.cli.arguments import ModelArgument
 from chairlift.cli.options import engine_options, server_options
-from chairlift.cli.progress import fetch
+from chairlift.cli.progress import ensure_fetched
 from chairlift.config import DEFAULT_MODEL, EngineConfig
 from chairlift.server.settings import ServerSettings
 
@@ -36,7 +36,7 @@ def serve(
       chairlift serve --api-key "$KEY" --host 0.0.0.0
     """
     engine = config(model)
-    fetch(model)
+    ensure_fetched(model)
     from chairlift.server.run import run_server
 
     run_server(engine, settings)
