@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 from uuid import uuid4
 
 from starlette.requests import Request
 
-from chairlift.errors import ModelNotFoundError
-from chairlift.server.convert import check_request_id
+from chairlift.errors import InvalidParameterError, ModelNotFoundError
+from chairlift.server.convert import check_request_id, messages_of
 from chairlift.server.engine_client import EngineClient
 from chairlift.server.logprobs_format import TokenTexts
 from chairlift.server.metrics import MetricsPage
+from chairlift.server.protocol import ChatMessage
 from chairlift.server.settings import ServerSettings
 
 
@@ -52,6 +54,30 @@ class ServerContext:
                 param="model",
             )
         return name
+
+    def render_chat(
+        self,
+        messages: Iterable[ChatMessage],
+        *,
+        add_generation_prompt: bool,
+        template_kwargs: Mapping[str, Any] | None,
+    ) -> str:
+        """The prompt text of a conversation.
+
+        Raises:
+            InvalidParameterError: The model has no chat template, or its template refuses.
+        """
+        template = self.engine.chat_template
+        if template is None:
+            raise InvalidParameterError(
+                f"{self.model_names[0]} has no chat template; use /v1/completions with a prompt",
+                param="messages",
+            )
+        return template.render(
+            messages_of(messages),
+            add_generation_prompt=add_generation_prompt,
+            template_kwargs=template_kwargs,
+        )
 
 
 def context_of(request: Request) -> ServerContext:

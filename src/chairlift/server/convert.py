@@ -228,16 +228,11 @@ def _logit_bias(biases: dict[str, float] | None) -> dict[int, float] | None:
 
 
 def messages_of(messages: Iterable[ChatMessage]) -> list[dict[str, Any]]:
-    """Messages as chat templates take them: text parts joined, absent fields left out."""
-    plain = []
-    for message in messages:
-        content = message.content
-        text = content if isinstance(content, str) else "".join(part.text for part in content)
-        entry = {"role": message.role, "content": text}
-        if message.name is not None:
-            entry["name"] = message.name
-        plain.append(entry)
-    return plain
+    """Messages as chat templates take them, without absent fields."""
+    return [
+        message.model_dump(include={"role", "content", "name"}, exclude_none=True)
+        for message in messages
+    ]
 
 
 def check_request_id(value: str, name: str) -> str:

@@ -20,8 +20,8 @@ class TokenizerClient(Protocol):
         """Token ids of ``text``."""
         ...
 
-    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
-        """Text of ``ids``; bytes that are no character become U+FFFD."""
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
+        """Text of ``token_ids``; bytes that are no character become U+FFFD."""
         ...
 
     def token_bytes(self, token_id: int) -> bytes:
@@ -36,8 +36,8 @@ class ChatTemplateClient(Protocol):
         self,
         messages: Sequence[Mapping[str, Any]],
         *,
-        add_generation_prompt: bool,
-        **kwargs: Any,
+        add_generation_prompt: bool = True,
+        template_kwargs: Mapping[str, Any] | None = None,
     ) -> str:
         """The prompt text. Raises ``InvalidParameterError`` where the template refuses."""
         ...
@@ -97,8 +97,8 @@ class EngineClient(Protocol):
         ...
 
     @property
-    def chat_template(self) -> ChatTemplateClient:
-        """The model's chat template."""
+    def chat_template(self) -> ChatTemplateClient | None:
+        """The model's chat template, if it has one."""
         ...
 
     @property

@@ -23,7 +23,6 @@ from chairlift.server.convert import (
     chat_sampling_params,
     check_stream_options,
     completion_sampling_params,
-    messages_of,
     prompts_of,
     validate,
 )
@@ -77,10 +76,10 @@ async def create_chat_completion(request: Request) -> Response:
     params = chat_sampling_params(fields)
     _check_admission(context, params.n)
     request_id = f"chatcmpl-{request_id_of(request, fields.request_id)}"
-    prompt = context.engine.chat_template.render(
-        messages_of(fields.messages),
+    prompt = context.render_chat(
+        fields.messages,
         add_generation_prompt=fields.add_generation_prompt,
-        **(fields.chat_template_kwargs or {}),
+        template_kwargs=fields.chat_template_kwargs,
     )
     submitted = [
         await context.engine.input_processor.process(

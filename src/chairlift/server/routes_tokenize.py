@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from chairlift.errors import InvalidParameterError
 from chairlift.server.context import ServerContext, context_of
-from chairlift.server.convert import messages_of, token_ids_of, validate
+from chairlift.server.convert import token_ids_of, validate
 from chairlift.server.json_body import read_json_object
 from chairlift.server.openapi import body_docs
 from chairlift.server.protocol import DetokenizeRequest, TokenizeRequest
@@ -59,9 +59,9 @@ def _text_of(context: ServerContext, fields: TokenizeRequest) -> tuple[str, str]
         raise InvalidParameterError("send either prompt or messages", param="prompt")
     if fields.prompt is not None:
         return fields.prompt, "prompt"
-    text = context.engine.chat_template.render(
-        messages_of(fields.messages or ()),
+    text = context.render_chat(
+        fields.messages or (),
         add_generation_prompt=fields.add_generation_prompt,
-        **(fields.chat_template_kwargs or {}),
+        template_kwargs=fields.chat_template_kwargs,
     )
     return text, "messages"

@@ -29,8 +29,8 @@ class ByteTokenizer:
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         return list(text.encode())
 
-    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        return bytes(ids).decode(errors="replace")
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        return bytes(token_ids).decode(errors="replace")
 
     def token_bytes(self, token_id: int) -> bytes:
         return bytes([token_id])
@@ -44,12 +44,17 @@ class PlainChatTemplate:
         messages: Sequence[Mapping[str, Any]],
         *,
         add_generation_prompt: bool = True,
-        **kwargs: Any,
+        template_kwargs: Mapping[str, Any] | None = None,
     ) -> str:
         if any(message["role"] == "tool" for message in messages):
             raise InvalidParameterError("tools are not for this model", param="messages")
-        lines = "".join(f"{message['role']}: {message['content']}\n" for message in messages)
-        return kwargs.get("header", "") + lines + ("assistant: " if add_generation_prompt else "")
+        lines = [f"{message['role']}: {_text(message['content'])}\n" for message in messages]
+        header: str = (template_kwargs or {}).get("header", "")
+        return header + "".join(lines) + ("assistant: " if add_generation_prompt else "")
+
+
+def _text(content: str | list[dict[str, str]]) -> str:
+    return content if isinstance(content, str) else "".join(part["text"] for part in content)
 
 
 class FakeInputProcessor:
@@ -157,7 +162,7 @@ class FakeEngine:
     def __post_init__(self) -> None:
         self.limits = EngineLimits(VOCAB_SIZE, 512, 16, 64, self.max_num_waiting)
         self.tokenizer = ByteTokenizer()
-        self.chat_template = PlainChatTemplate()
+        self.chat_template: PlainChatTemplate | None = PlainChatTemplate()
         self.input_processor = FakeInputProcessor(self.limits)
         self.idle = asyncio.Event()
         self.idle.set()

@@ -102,6 +102,6 @@ async def test_errors_carry_the_request_id(client: httpx.AsyncClient) -> None:
 async def test_a_request_id_that_cannot_be_echoed_is_refused(
     client: httpx.AsyncClient, bad: str
 ) -> None:
-    headers = {"x-request-id": bad.encode("latin-1")}
+    headers = {b"x-request-id": bad.encode("latin-1")}
     answer = await client.post("/v1/completions", json={"prompt": "a"}, headers=headers)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "x-request-id")

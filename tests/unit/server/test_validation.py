@@ -191,3 +191,14 @@ async def test_more_prompts_than_may_ever_wait_are_refused_for_good(
     assert answer.status_code == 400
     assert "66" in answer.json()["error"]["message"]
     assert engine.input_processor.num_processed == 0
+
+
+async def test_a_model_without_a_chat_template_takes_no_messages(
+    client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    engine.chat_template = None
+    for path in ("/v1/chat/completions", "/tokenize"):
+        answer = await client.post(path, json={"messages": USER})
+        error = answer.json()["error"]
+        assert (answer.status_code, error["param"]) == (400, "messages")
+        assert "/v1/completions" in error["message"]
