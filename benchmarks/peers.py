@@ -7,7 +7,8 @@ with OpenVINO GenAI installed in ``~/openvino`` and a model exported for it:
     python benchmarks/peers.py --peer openvino --peer-python ~/openvino/bin/python \\
         --peer-model ~/smollm2-135m-openvino-fp16
 
-Compare only figures of one run, on a machine with nothing else to do.
+``--peer chairlift`` is another version of Chairlift in its own environment: before and after a
+change. Compare only figures of one run, on a machine with nothing else to do.
 """
 
 from __future__ import annotations
@@ -25,13 +26,18 @@ from typing import Any
 from workload import DEFAULT_CASES, Case, describe_machine, parse_cases, with_prompts
 
 DRIVERS = Path(__file__).parent / "peers"
-PEERS = ("openvino",)
+PEERS = ("openvino", "chairlift")
 
 
 @dataclass(slots=True)
 class Engine:
-    """A driver process and the output rates measured with it, by case, in tokens per second."""
+    """A driver process and the output rates measured with it, by case, in tokens per second.
 
+    Attributes:
+        role: ``ours`` or ``peer``; part of the name, because both may be the same engine.
+    """
+
+    role: str
     command: list[str]
     rates: dict[str, list[float]] = field(default_factory=dict)
     name: str = ""
@@ -49,7 +55,7 @@ class Engine:
             bufsize=1,
         )
         hello = self._reply()
-        self.name, self.load_s = hello["engine"], hello["load_s"]
+        self.name, self.load_s = f"{self.role}: {hello['engine']}", hello["load_s"]
 
     def run(self, case: Case, prompts: list[list[int]]) -> float:
         """Run one batch; return output tokens per second, prefill included."""
@@ -129,9 +135,11 @@ def main() -> None:
     args = parser.parse_args()
 
     print(json.dumps(describe_machine()), flush=True)
-    ours = Engine([sys.executable, str(DRIVERS / "chairlift_driver.py"), args.model, args.dtype])
-    peer_driver = str(DRIVERS / f"{args.peer}_driver.py")
-    peer = Engine([args.peer_python, peer_driver, os.path.expanduser(args.peer_model)])
+    our_driver, peer_driver = (
+        str(DRIVERS / f"{name}_driver.py") for name in ("chairlift", args.peer)
+    )
+    ours = Engine("ours", [sys.executable, our_driver, args.model, args.dtype])
+    peer = Engine("peer", [args.peer_python, peer_driver, os.path.expanduser(args.peer_model)])
     engines = (ours, peer)
     try:
         for engine in engines:

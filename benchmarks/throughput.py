@@ -103,7 +103,7 @@ def main() -> None:
             "load_s": round(sum(seconds for _, seconds in llm.info.phases), 3),
         }
         print(json.dumps(machine | engine), flush=True)
-        for case, prompts in with_prompts(args.cases):
+        for case, prompts in with_prompts(args.cases, llm.limits.vocab_size):
             repetitions = [run_once(llm, case, prompts) for _ in range(args.repeat)]
             print(json.dumps(report(case, repetitions)), flush=True)
 

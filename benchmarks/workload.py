@@ -46,20 +46,22 @@ def parse_cases(spec: str) -> list[Case]:
     return cases
 
 
-def with_prompts(cases: list[Case]) -> Iterator[tuple[Case, list[list[int]]]]:
-    """Give each case its prompts: the same for every engine and every run."""
+def with_prompts(
+    cases: list[Case], vocab_size: int = PAST_LAST_TOKEN_ID
+) -> Iterator[tuple[Case, list[list[int]]]]:
+    """Give each case its prompts: the same for every engine and every run.
+
+    Args:
+        vocab_size: Ids that a smaller vocabulary does not have are taken modulo its size.
+    """
     rng = random.Random(0)
+
+    def prompt(num_tokens: int) -> list[int]:
+        ids = (rng.randrange(FIRST_TOKEN_ID, PAST_LAST_TOKEN_ID) for _ in range(num_tokens))
+        return [token_id % vocab_size for token_id in ids]
+
     for case in cases:
-        yield (
-            case,
-            [
-                [
-                    rng.randrange(FIRST_TOKEN_ID, PAST_LAST_TOKEN_ID)
-                    for _ in range(case.num_prompt_tokens)
-                ]
-                for _ in range(case.num_requests)
-            ],
-        )
+        yield case, [prompt(case.num_prompt_tokens) for _ in range(case.num_requests)]
 
 
 def describe_machine() -> dict[str, object]:
