@@ -122,8 +122,6 @@ class Server:
 
     def stop(self) -> int:
         """End the process and wait for it; the exit code."""
-        self.http.close()
-        self.openai.close()
         self.process.terminate()
         return self.wait_exit()
 
@@ -134,9 +132,10 @@ class Server:
         finally:
             self.process.kill()
             self.process.wait()
-            for pipe in (self.process.stdout, self.process.stderr):
-                if pipe is not None:
-                    pipe.close()
+            self.http.close()
+            self.openai.close()
+            if self.process.stdout is not None:
+                self.process.stdout.close()
         return code
 
 
