@@ -129,3 +129,64 @@ class AttentionLayer:
 def dequantize(
     tensor_type: str, data: npt.NDArray[np.uint8], n: int
 ) -> npt.NDArray[np.float32]: ...
+
+# sampler_bindings.cpp
+
+def philox4x32(counter: tuple[int, int, int, int], key: tuple[int, int]) -> list[int]: ...
+def uniform_draw(seed: int, position: int, choice: int) -> float: ...
+
+class SamplingSettings:
+    """One request's settings; ``num_logprobs`` -1 reports nothing, ``top_k`` 0 keeps all."""
+
+    def __init__(self) -> None: ...
+    greedy: bool
+    seed: int
+    choice: int
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    min_tokens: int
+    num_logprobs: int
+    logit_bias: list[tuple[int, float]]
+    end_token_ids: list[int]
+
+# statuses, token_ids, logprobs, ranks, top_ids, top_logprobs
+_SampleArrays = tuple[
+    npt.NDArray[np.uint8],
+    npt.NDArray[np.int32],
+    npt.NDArray[np.float32],
+    npt.NDArray[np.int32],
+    npt.NDArray[np.int32],
+    npt.NDArray[np.float32],
+]
+
+class Sampler:
+    def __init__(self, vocab_size: int, team: ThreadTeam) -> None: ...
+    @property
+    def vocab_size(self) -> int: ...
+    def add(
+        self,
+        slot: int,
+        settings: SamplingSettings,
+        prompt_token_ids: npt.NDArray[np.int32],
+        output_token_ids: npt.NDArray[np.int32],
+    ) -> None: ...
+    def remove(self, slot: int) -> None: ...
+    def append(self, slot: int, token_id: int) -> None: ...
+    def append_rows(
+        self, slots: npt.NDArray[np.int32], token_ids: npt.NDArray[np.int32]
+    ) -> None: ...
+    def sample(
+        self,
+        logits: npt.NDArray[np.float32],
+        slots: npt.NDArray[np.int32],
+        output_positions: npt.NDArray[np.int32],
+        allowed_bits: npt.NDArray[np.uint32] | None = None,
+    ) -> _SampleArrays: ...
+    def score(
+        self, logits: npt.NDArray[np.float32], token_ids: npt.NDArray[np.int32], num_top: int
+    ) -> _SampleArrays: ...
