@@ -67,11 +67,11 @@ class ChoiceText:
         """The rest of the text, once no more tokens come; "" after a stop string."""
         if self.matched_stop is not None:
             return ""
-        rest = self._detokenizer.finish()
+        rest = self._detokenizer.flush()
         if self._matcher is None or self._num_tokens <= self._num_unsearched:
             return rest
         safe, self.matched_stop = self._matcher.push(rest)
-        return safe if self.matched_stop is not None else safe + self._matcher.finish()
+        return safe if self.matched_stop is not None else safe + self._matcher.flush()
 
     def _push_unsearched(self, token_ids: Sequence[int]) -> str:
         if len(token_ids) == 1:

@@ -31,12 +31,11 @@ def build_front(model: LoadedModel) -> Front:
         ModelLoadError: Its tokenizer is broken or of a kind that is not supported.
     """
     tokenizer = tokenizer_from_source(model.tokenizer_source)
-    eos_token_ids = list(model.generation.eos_token_ids)
-    if tokenizer.eos_token_id is not None:
-        eos_token_ids.append(tokenizer.eos_token_id)
     return Front(
         model_name=model.name,
         tokenizer=tokenizer,
         chat_template=chat_template_from_source(model.tokenizer_source, tokenizer.special_tokens),
-        eos_token_ids=tuple(dict.fromkeys(eos_token_ids)),
+        eos_token_ids=tuple(
+            dict.fromkeys((*model.generation.eos_token_ids, *tokenizer.eos_token_ids))
+        ),
     )

@@ -8,7 +8,6 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
 
 from chairlift.config import EngineLimits
 from chairlift.errors import ContextLengthError, InvalidParameterError
@@ -18,7 +17,8 @@ from chairlift.tokenization.tokenizer import Tokenizer
 
 _SEED_BITS = 63
 
-# A text of fewer bytes than this per token that fits is worth tokenising to see whether it fits.
+# A text of fewer bytes than this per token that fits is tokenised to see whether it does fit: to
+# find the vocabulary's longest token, the first time, takes longer.
 _USUAL_TOKEN_BYTES = 4
 
 # Texts longer than this are tokenised in a worker thread: some 2 ms of work, at about 2 MB/s.
@@ -116,18 +116,13 @@ class InputProcessor:
 
     def _check_absurd_length(self, num_bytes: int, param: str) -> None:
         """Refuse a text that the vocabulary's longest tokens could not bring under the limit."""
-        most = self._limits.max_total_tokens * self._longest_token_bytes
-        if num_bytes > most:
+        longest = self._tokenizer.max_token_bytes
+        if num_bytes > self._limits.max_total_tokens * longest:
             raise ContextLengthError(
                 f"{param} has {num_bytes} bytes, but at most {self._limits.max_total_tokens} "
-                f"tokens fit, of at most {self._longest_token_bytes} bytes each; shorten it",
+                f"tokens fit, of at most {longest} bytes each; shorten it",
                 param=param,
             )
-
-    @cached_property
-    def _longest_token_bytes(self) -> int:
-        tokenizer = self._tokenizer
-        return max(len(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size))
 
     def _check_token_ids(self, token_ids: Sequence[int], param: str) -> tuple[int, ...]:
         """Refuse what is no token id of this model; integers of other types become ``int``."""
