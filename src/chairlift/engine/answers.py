@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from chairlift.engine.choice_text import ChoiceText
-from chairlift.errors import RequestFailedError
 from chairlift.inputs import GenerateRequest
 from chairlift.outputs import (
     ChoiceOutput,
@@ -35,6 +34,7 @@ class Choice:
     __slots__ = (
         "_is_end_taken",
         "_logprobs",
+        "_push_one",
         "_text",
         "_texts",
         "_token_ids",
@@ -65,6 +65,10 @@ class Choice:
         self._text = (
             ChoiceText(tokenizer, answer.request) if answer.is_streamed or params.stop else None
         )
+        # The short way for what most tokens of most streams are: one, with nothing to it.
+        self._push_one = (
+            self._text.push_one if self._text is not None and params.logprobs is None else None
+        )
         self._texts: list[str] = []
         self._token_ids: list[int] = []
         self._is_end_taken = False
@@ -81,6 +85,11 @@ class Choice:
         """Take in the tokens of a step, up to the one that completes a stop string."""
         token_ids = output.token_ids
         num_taken = len(token_ids)
+        if num_taken == 1 and output.finish_reason is None and self._push_one is not None:
+            self._texts.append(self._push_one(token_ids[0]))
+            self._token_ids.append(token_ids[0])
+            self.num_tokens += 1
+            return
         if self._text is not None and token_ids:
             visible = self._visible(token_ids, output.finish_reason)
             text, num_visible_taken = self._text.push(visible)
@@ -96,8 +105,10 @@ class Choice:
 
     def take(self) -> ChoiceOutput:
         """Hand out what came since the last time."""
-        if self._text is None and self.finish_reason is not None:
-            self._assemble_at_end()
+        if self.finish_reason is not None:
+            self._is_end_taken = True
+            if self._text is None:
+                self._assemble_at_end()
         piece = ChoiceOutput(
             self.index,
             "".join(self._texts),
@@ -106,11 +117,10 @@ class Choice:
             self.finish_reason,
             self.stop_reason,
         )
-        self._is_end_taken = self.finish_reason is not None
-        self._texts.clear()
-        self._token_ids.clear()
+        self._texts = []
+        self._token_ids = []
         if self._logprobs is not None:
-            self._logprobs.clear()
+            self._logprobs = []
         return piece
 
     def _visible(
@@ -177,21 +187,12 @@ class Answer:
     @property
     def is_finished(self) -> bool:
         """Every choice has ended."""
-        return all(choice.finish_reason is not None for choice in self.choices)
+        return None not in [choice.finish_reason for choice in self.choices]
 
     @property
     def scheduled_s(self) -> float:
         """When the first choice got its first tokens in a step; 0.0 while that is not known."""
         return 0.0 if self._timings is None else self._timings.scheduled_s
-
-    def raise_error(self) -> None:
-        """Say that the request failed, if it did.
-
-        Raises:
-            RequestFailedError: It did.
-        """
-        if self.error is not None:
-            raise RequestFailedError(f"request {self.request.request_id} failed: {self.error}")
 
     def note(self, output: StepOutput) -> None:
         """Take in what a step says about the request rather than about a choice's tokens."""
@@ -209,23 +210,27 @@ class Answer:
 
     def take(self) -> RequestOutput:
         """Everything new since the last time; of a finished answer that is not streamed, all."""
-        prompt_logprobs = self._prompt_logprobs
-        if prompt_logprobs is not None:
-            if len(prompt_logprobs) == len(self.request.prompt_token_ids):
-                self._prompt_logprobs = None
-            else:
-                prompt_logprobs = None
+        choices = self.choices
+        request = self.request
         return RequestOutput(
-            request_id=self.request.request_id,
-            prompt_token_ids=self.request.prompt_token_ids,
-            choices=tuple([choice.take() for choice in self.choices if choice.has_news]),
+            request.request_id,
+            request.prompt_token_ids,
+            choices=tuple([choice.take() for choice in choices if choice.has_news]),
             finished=self.is_finished,
-            seed=self.request.sampling_params.seed or 0,
-            prompt_logprobs=None if prompt_logprobs is None else tuple(prompt_logprobs),
+            seed=request.sampling_params.seed or 0,
+            prompt_logprobs=self._take_prompt_logprobs() if self._prompt_logprobs else None,
             num_cached_tokens=self._num_cached_tokens,
-            num_output_tokens=sum([choice.num_tokens for choice in self.choices]),
+            num_output_tokens=sum([choice.num_tokens for choice in choices]),
             timings=self._timings,
         )
+
+    def _take_prompt_logprobs(self) -> tuple[TokenLogprob | None, ...] | None:
+        """All of them, once, as soon as they are there."""
+        scores = self._prompt_logprobs
+        if scores is None or len(scores) < len(self.request.prompt_token_ids):
+            return None
+        self._prompt_logprobs = None
+        return tuple(scores)
 
 
 def _joined(first: RequestTimings | None, second: RequestTimings) -> RequestTimings:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from chairlift.inputs import GenerateRequest
 from chairlift.tokenization.detokenizer import IncrementalDetokenizer
@@ -21,9 +21,18 @@ class ChoiceText:
 
     Attributes:
         matched_stop: The stop string found; nothing is accepted after that.
+        push_one: Takes one token and gives its text: a shorter way for choices without stop
+            strings; ``None`` for others.
     """
 
-    __slots__ = ("_detokenizer", "_matcher", "_num_tokens", "_num_unsearched", "matched_stop")
+    __slots__ = (
+        "_detokenizer",
+        "_matcher",
+        "_num_tokens",
+        "_num_unsearched",
+        "matched_stop",
+        "push_one",
+    )
 
     def __init__(self, tokenizer: Tokenizer, request: GenerateRequest) -> None:
         params = request.sampling_params
@@ -37,6 +46,7 @@ class ChoiceText:
             if params.stop
             else None
         )
+        self.push_one: Callable[[int], str] | None = None if params.stop else self._detokenizer.push
         self._num_unsearched = max(0, params.min_tokens - 1)
         self._num_tokens = 0
         self.matched_stop: str | None = None

@@ -8,7 +8,6 @@ from chairlift.config import EngineConfig, EngineLimits
 from chairlift.core.scheduler import Scheduler
 from chairlift.core.scheduler_output import NewRequest, ScheduledRequest, SchedulerOutput
 from chairlift.engine.engine_core import EngineCore
-from chairlift.engine.front import Front, build_front
 from chairlift.engine.messages import EngineInfo
 from chairlift.engine.phase_timer import PhaseCallback, PhaseTimer
 from chairlift.errors import ConfigError
@@ -34,15 +33,6 @@ class BuiltCore:
     info: EngineInfo
 
 
-@dataclass(frozen=True, slots=True)
-class BuiltEngine:
-    """The same with the text side of the model, for use in one process."""
-
-    core: EngineCore
-    info: EngineInfo
-    front: Front
-
-
 def build_engine_core(config: EngineConfig, on_phase: PhaseCallback | None = None) -> BuiltCore:
     """Load a model and make an engine core of it.
 
@@ -56,21 +46,19 @@ def build_engine_core(config: EngineConfig, on_phase: PhaseCallback | None = Non
     timer = PhaseTimer(on_phase)
     with timer.phase("open model"):
         model = load_model(config.model.model)
-    return _build_core(config, model, timer)
+    return build_core_of(config, model, timer)
 
 
-def build_engine(config: EngineConfig, on_phase: PhaseCallback | None = None) -> BuiltEngine:
-    """As :func:`build_engine_core`, with the tokenizer and the chat template."""
-    timer = PhaseTimer(on_phase)
-    with timer.phase("open model"):
-        model = load_model(config.model.model)
-    with timer.phase("tokenizer"):
-        front = build_front(model)
-    built = _build_core(config, model, timer)
-    return BuiltEngine(built.core, built.info, front)
+def build_core_of(config: EngineConfig, model: LoadedModel, timer: PhaseTimer) -> BuiltCore:
+    """Make an engine core of a model that has been opened.
 
+    Args:
+        timer: Counts the parts of the start.
 
-def _build_core(config: EngineConfig, model: LoadedModel, timer: PhaseTimer) -> BuiltCore:
+    Raises:
+        ConfigError: The configuration does not go with the model or the machine.
+        ModelLoadError: A weight is missing.
+    """
     max_model_len = _max_model_len(config, model)
     with timer.phase("weights"):
         cpu_model = _load_weights(config, model)

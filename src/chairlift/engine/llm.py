@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from chairlift.config import DEFAULT_MODEL, EngineConfig, EngineLimits
-from chairlift.engine.factory import BuiltEngine, build_engine
 from chairlift.engine.input_processor import InputProcessor, fan_out
 from chairlift.engine.interrupts import deferred_interrupt
 from chairlift.engine.messages import EngineInfo
@@ -17,6 +16,7 @@ from chairlift.engine.output_processor import OutputProcessor
 from chairlift.engine.phase_timer import PhaseCallback
 from chairlift.engine.progress import progress_bar
 from chairlift.engine.stats import EngineStats, engine_stats
+from chairlift.engine.whole_engine import BuiltEngine, build_engine
 from chairlift.errors import EngineDeadError, InvalidParameterError, RequestFailedError
 from chairlift.inputs import GenerateRequest
 from chairlift.outputs import RequestOutput

@@ -8,6 +8,7 @@ from time import perf_counter_ns
 
 from chairlift.engine.answers import Answer, Choice
 from chairlift.engine.stats import RequestObservations
+from chairlift.errors import RequestFailedError
 from chairlift.inputs import GenerateRequest
 from chairlift.outputs import FinishReason, RequestOutput, StepOutput
 from chairlift.tokenization.tokenizer import Tokenizer
@@ -74,14 +75,20 @@ class OutputProcessor:
             choice = self._choices.get(output.request_id)
             if choice is None:
                 continue
-            if output.token_ids:
-                self._observe_tokens(choice, len(output.token_ids), now_s, gaps)
+            token_ids = output.token_ids
+            if token_ids:
+                last_token_s = choice.last_token_s
+                choice.last_token_s = now_s
+                if last_token_s == 0.0 or len(token_ids) > 1:
+                    self._observe_tokens(choice, last_token_s, len(token_ids), gaps)
+                else:
+                    gaps[last_token_s] = gaps.get(last_token_s, 0) + 1
             if output.timings is not None or output.prompt_logprobs:
                 choice.answer.note(output)
             choice.accept(output)
             if choice.finish_reason is not None:
                 self._end(choice, output, processed, now_s)
-            if choice.answer.is_streamed and choice.has_news:
+            elif token_ids and choice.answer.is_streamed:
                 processed.news[choice.key] = None
         for last_token_s, times in gaps.items():
             self.observations.inter_token_latency_s.observe(now_s - last_token_s, times)
@@ -97,10 +104,12 @@ class OutputProcessor:
         """
         started_ns = perf_counter_ns()
         answer = self._answers[key]
-        if answer.is_finished:
+        if answer.error is not None:
             del self._answers[key]
-        answer.raise_error()
+            raise RequestFailedError(f"request {answer.request.request_id} failed: {answer.error}")
         output = answer.take()
+        if output.finished:
+            del self._answers[key]
         self.observations.output_ns += perf_counter_ns() - started_ns
         return output
 
@@ -127,11 +136,10 @@ class OutputProcessor:
         return live
 
     def _observe_tokens(
-        self, choice: Choice, num_tokens: int, now_s: float, gaps: dict[float, int]
+        self, choice: Choice, last_token_s: float, num_tokens: int, gaps: dict[float, int]
     ) -> None:
         """Note when a choice's tokens came; gaps are gathered, many being equal in a step."""
-        last_token_s = choice.last_token_s
-        choice.last_token_s = now_s
+        now_s = choice.last_token_s
         if last_token_s == 0.0:
             arrival_s = choice.answer.request.arrival_time_s
             self.observations.time_to_first_token_s.observe(now_s - arrival_s)
@@ -158,7 +166,7 @@ class OutputProcessor:
             observed.generation_tokens.observe(choice.num_tokens)
             if answer.scheduled_s:
                 observed.queue_time_s.observe(answer.scheduled_s - answer.request.arrival_time_s)
-        if answer.is_finished:
+        if answer.is_streamed or answer.is_finished:
             processed.news[choice.key] = None
 
     def _end_others(self, answer: Answer) -> list[str]:

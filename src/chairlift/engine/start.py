@@ -82,7 +82,7 @@ async def _start_process(config: EngineConfig, on_phase: PhaseCallback | None) -
 
 async def _start_thread(config: EngineConfig, on_phase: PhaseCallback | None) -> StartedEngine:
     started_s = time.monotonic()
-    from chairlift.engine.factory import build_engine
+    from chairlift.engine.whole_engine import build_engine
 
     built = await asyncio.to_thread(build_engine, config, on_phase)
     report = _report(built.info.phases, (), time.monotonic() - started_s)
