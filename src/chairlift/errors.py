@@ -2,8 +2,8 @@
 
 ChairliftError
 ├── ConfigError(ValueError)              bad option or combination; CLI exit code 2
-├── ModelLoadError                       model missing, broken, or of an unsupported kind; exit code 2
-├── RequestError                         the caller's fault: this request is refused, nothing else is
+├── ModelLoadError                       model missing, broken or not supported; CLI exit code 2
+├── RequestError                         the caller's fault: this request alone is refused
 │   ├── InvalidParameterError(ValueError)    HTTP 400
 │   ├── ContextLengthError(ValueError)       HTTP 400, code context_length_exceeded
 │   └── ModelNotFoundError                   HTTP 404, code model_not_found

@@ -1,7 +1,8 @@
 """What a decoder-only transformer is, as plain numbers; made by ``models``, used by ``kernels``.
 
 One family is described: pre-norm decoder layers with RMSNorm, rotary embeddings (rotate-half
-order), grouped-query attention and a SwiGLU MLP. Llama, Mistral, Qwen2 and Qwen3 are switches of it.
+order), grouped-query attention and a SwiGLU MLP. Llama, Mistral, Qwen2 and Qwen3 are switches of
+it.
 """
 
 from __future__ import annotations
