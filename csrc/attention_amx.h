@@ -14,7 +14,8 @@ namespace chairlift::CHAIRLIFT_ISA {
 class AmxProducts {
  public:
   using Row = bf16;
-  static constexpr int kScoreStride = kTileRows * kGroupTokens;
+  static constexpr int kScoreStride = kTileRows * kGroupTokens;  // from group to group
+  static constexpr int kGroupsAtOnce = 1;
 
   // Sets the tile shapes for this many rows; cheap while they stay the same.
   void begin(int rows, int /*dim*/) {
@@ -24,6 +25,7 @@ class AmxProducts {
   }
   void end() {
     if (configured_rows_ != 0) _tile_release();
+    configured_rows_ = 0;
   }
 
   // scores[g][r][:] = q[r] . k of group g. q: [rows, dim].

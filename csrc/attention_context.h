@@ -57,15 +57,17 @@ class Context {
     }
   }
 
-  // Asks for K and V of the group at a position, some time before they are needed.
+  // Asks for the start of K and V of the group at a position, some time before they are needed. The
+  // processor's own prefetchers follow from there, and they have more requests in flight than
+  // instructions may have: asking for every line was slower (Sapphire Rapids, 64 decodes at context
+  // 128, one thread: 17.5 ms without, 18.3 ms every line, 15.0 ms 256 bytes each; memory alone 12.5).
   CHAIRLIFT_INLINE void prefetch_group(int position) const {
     if (!paged_in_groups_) return;
+    constexpr int kBytes = 256;
     const std::byte* k = group(position);
     const std::byte* v = k + layout_.v_offset;
-    for (size_t i = 0; i < layout_.group_bytes; i += 64) {
-      __builtin_prefetch(k + i, 0, 2);
-      __builtin_prefetch(v + i, 0, 2);
-    }
+    for (int i = 0; i < kBytes; i += 64) __builtin_prefetch(k + i, 0, 2);
+    for (int i = 0; i < kBytes; i += 64) __builtin_prefetch(v + i, 0, 2);
   }
 
  private:

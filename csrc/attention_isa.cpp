@@ -33,6 +33,8 @@ CHAIRLIFT_INLINE F32x16 store_weights(bf16* p, F32x16 v) {
   return load_bf16(p);
 }
 
+CHAIRLIFT_INLINE int min_int(int a, int b) { return a < b ? a : b; }
+
 template <class Products>
 class Worker {
  public:
@@ -64,7 +66,7 @@ class Worker {
     }
     const int rows = item.num_tokens * group_;
     for (int row = 0; row < rows; row += kTileRows) {
-      attend_tile(item, row, rows - row < kTileRows ? rows - row : kTileRows);
+      attend_tile(item, row, min_int(rows - row, kTileRows));
     }
   }
 
@@ -76,7 +78,7 @@ class Worker {
     int begin = window_begin(tile.positions[0]);
     for (bool first = true; begin < end; first = false) {
       const int chunk_end = (begin / kChunkTokens + 1) * kChunkTokens;
-      const Span span{begin, chunk_end < end ? chunk_end : end};
+      const Span span{begin, min_int(chunk_end, end)};
       attend_chunk(context, span, first, tile);
       begin = span.end;
     }
@@ -123,9 +125,13 @@ class Worker {
   void attend_chunk(const Context& context, Span span, bool first, RowTile& tile) {
     ChunkGroups groups;
     context.find_groups(span, scratch_, groups);
-    prefetch_next(groups.count);
-    products_.scores(reinterpret_cast<const Row*>(scratch_.q), tile.count, dim_, groups.k,
-                     groups.count, scratch_.scores);
+    const int end = tile.positions[tile.count - 1] + 1;
+    for (int g = 0; g < groups.count; g += Products::kGroupsAtOnce) {
+      const int count = min_int(groups.count - g, Products::kGroupsAtOnce);
+      for (int i = g; i < g + count; i++) prefetch_ahead(context, groups, i, end);
+      products_.scores(reinterpret_cast<const Row*>(scratch_.q), tile.count, dim_, groups.k + g,
+                       count, scratch_.scores + g * Products::kScoreStride);
+    }
     for (int r = 0; r < tile.count; r++) {
       const float scale = softmax_row(groups, r, tile);
       if (!first) scale_out(r, scale);
@@ -134,16 +140,16 @@ class Worker {
                      groups.count, scratch_.out);
   }
 
-  // The first chunk of the item after this one, if that is a decode: its pages are cold.
-  void prefetch_next(int groups) {
+  // What comes a chunk after group g: of this context, or of the next item if that is a decode, whose
+  // pages are cold.
+  void prefetch_ahead(const Context& context, const ChunkGroups& groups, int g, int end) const {
+    const int position = groups.first_position + g * kGroupTokens + kChunkTokens;
+    if (position < end) return context.prefetch_group(position);
     if (next_ == nullptr || next_->num_tokens != 1) return;
-    const Context context(call_, next_->seq, next_->kv_head);
     const int last = call_.batch->positions[next_->first_token];
-    int position = window_begin(last);
-    for (int i = 0; i < groups && position <= last; i++, position += kGroupTokens) {
-      context.prefetch_group(position);
-    }
-    next_ = nullptr;
+    const int next_position = window_begin(last) + g * kGroupTokens;
+    if (next_position > last) return;
+    Context(call_, next_->seq, next_->kv_head).prefetch_group(next_position);
   }
 
   // Lanes of the group at `base` that the row at `position` sees.

@@ -90,6 +90,7 @@ template <class Path>
 struct VectorProducts {
   using Row = typename Path::Row;
   static constexpr int kScoreStride = kTileRows * kGroupTokens;  // from group to group
+  static constexpr int kGroupsAtOnce = kBlockColumns;
 
   void begin(int /*rows*/, int /*dim*/) {}
   void end() {}
