@@ -44,9 +44,9 @@ Thresholds coarse_thresholds(float max, float unit) {
   return thresholds;
 }
 
-// Evenly spaced from min to max, so that at least one separates the two.
-Thresholds spread_thresholds(ValueRange range, float unit) {
-  if (range.min == -kInfinity) return coarse_thresholds(range.max, unit);
+// Evenly spaced from min to max, so that at least one separates the two. With a min of -inf all are
+// -inf, which separates it from everything else.
+Thresholds even_thresholds(ValueRange range) {
   Thresholds thresholds;
   for (int i = 0; i < kLadderSteps; ++i) {
     const double part = static_cast<double>(kLadderSteps - i) / (kLadderSteps + 1);
@@ -89,7 +89,7 @@ Cut find_cut(const SamplerKernels& kernels, Candidates bracket, float max, float
   Thresholds thresholds =
       bracket.weights != nullptr
           ? coarse_thresholds(max, unit)
-          : spread_thresholds(kernels.scan_range(bracket.logits, bracket.n), unit);
+          : even_thresholds(kernels.scan_range(bracket.logits, bracket.n));
   while (true) {
     double above[kLadderSteps];
     kernels.ladder(bracket, thresholds.data(), above);
@@ -105,7 +105,7 @@ Cut find_cut(const SamplerKernels& kernels, Candidates bracket, float max, float
     if (bracket.n <= kWalkLength) return walk(bracket, false, reached, target);
     const ValueRange range = kernels.scan_range(bracket.logits, bracket.n);
     if (range.min == range.max) return walk(bracket, true, reached, target);
-    thresholds = spread_thresholds(range, unit);
+    thresholds = even_thresholds(range);
   }
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 
@@ -122,26 +123,40 @@ def test_one_request_can_be_sampled_in_several_rows() -> None:
     assert len(set(tokens)) > 1
 
 
+def _runs_while_sampling(sampler: Sampler, logits: np.ndarray) -> bool:
+    """Tell whether another thread got to run between the start and the end of one call."""
+    may_run = threading.Lock()
+    may_run.acquire()
+    has_run: list[bool] = []
+
+    def run_once() -> None:
+        with may_run:
+            has_run.append(True)
+
+    other = threading.Thread(target=run_once)
+    other.start()
+    slots = np.zeros(len(logits), np.int32)
+    may_run.release()
+    sampler.sample(logits, slots, slots)
+    ran = bool(has_run)
+    other.join()
+    return ran
+
+
 def test_other_threads_run_while_a_batch_is_sampled() -> None:
-    sampler = _requests(1)
-    progress = 0
-    stop = threading.Event()
-
-    def count() -> None:
-        nonlocal progress
-        while not stop.is_set():
-            progress += 1
-
-    counter = threading.Thread(target=count)
-    counter.start()
+    # Few rows, because numpy gives the GIL away for reductions of more than 500 elements; long
+    # ones, because the other thread takes a moment to wake up.
+    logits = np.zeros((60, 100_000), np.float32)
+    sampler = Sampler(100_000, ThreadTeam(1))
+    sampler.add(0, SamplingParams(seed=1, top_p=0.5), [0])
+    interval = sys.getswitchinterval()
+    # So long that this thread loses the GIL only where it gives it away.
+    sys.setswitchinterval(100.0)
     try:
-        seen = progress
-        while progress == seen:
-            _sample(sampler, ALL_SLOTS)
+        # On a busy machine the other thread may wake up too late, but not every time.
+        assert any(_runs_while_sampling(sampler, logits) for _ in range(50))
     finally:
-        stop.set()
-        counter.join()
-    assert progress > seen
+        sys.setswitchinterval(interval)
 
 
 class TestFailingAlone:

@@ -89,12 +89,13 @@ def test_changes_of_the_logits_do_not_show_in_logprobs() -> None:
 
 
 def test_alternatives_and_ranks_order_ties_by_id() -> None:
-    logits = np.full((3, 100), -1.0, dtype=np.float32)
+    logits = np.full((4, 100), -1.0, dtype=np.float32)
     logits[:, [20, 40, 60, 80]] = 2.0
     sampler = Sampler(100, ThreadTeam(1))
-    reports = sampler.prompt_logprobs(logits, np.array([60, 99, 0], np.int32), 5)
+    reports = sampler.prompt_logprobs(logits, np.array([60, 99, 0, 50], np.int32), 5)
     assert [token for token, _ in reports[0].top] == [20, 40, 60, 80, 0]
-    assert [report.rank for report in reports] == [3, 100, 5]
+    # Before 50 come the four and, of its equals, 0 to 49 without 20 and 40.
+    assert [report.rank for report in reports] == [3, 100, 5, 53]
 
 
 def test_each_row_gets_as_many_alternatives_as_it_asked_for() -> None:
