@@ -54,7 +54,8 @@ void check_tokens(const FlatBatch& batch, int seq, int block_size) {
       refuse(element("positions", token), batch.positions[token],
              std::to_string(position) + " as seq_lens implies");
     }
-    const int64_t slot = int64_t(blocks[position / block_size]) * block_size + position % block_size;
+    const int64_t block = blocks[position / block_size];
+    const int64_t slot = block * block_size + position % block_size;
     if (batch.slot_mapping[token] != slot) {
       refuse(element("slot_mapping", token), batch.slot_mapping[token],
              std::to_string(slot) + " as block_tables implies");

@@ -47,9 +47,10 @@ struct FlatBatch {
   const int64_t* slot_mapping;     // [T] block * block_size + offset: where K and V are written
 };
 
-// Throws std::invalid_argument, naming field, value and bound, unless kernels may run on the batch:
-// every sequence has new tokens, positions and slots are those that seq_lens and block tables imply,
-// and every block in use is inside the pool. Takes time proportional to tokens and blocks.
+// Throws std::invalid_argument, naming field, value and bound, unless kernels may run on the
+// batch: every sequence has new tokens, positions and slots are those that seq_lens and block
+// tables imply, and every block in use is inside the pool. Takes time proportional to tokens and
+// blocks.
 void check_flat_batch(const FlatBatch& batch, int block_size, int num_blocks);
 
 struct AttentionShape {

@@ -31,6 +31,7 @@ class AmxProducts {
   // scores[g][r][:] = q[r] . k of group g. q: [rows, dim].
   void scores(const Row* q, int rows, int dim, const std::byte* const* k, int groups, float* out) {
     (void)rows;
+    settle_memory();
     for (int group = 0; group < groups; group++) {
       const std::byte* step = k[group];
       _tile_zero(0);
@@ -47,12 +48,14 @@ class AmxProducts {
       }
       _tile_stored(0, out + group * kScoreStride, 64);
     }
+    settle_memory();
   }
 
   // out[r] += sum over groups and tokens of weights[g][r][token] v[g][token]. out: [rows, dim].
   void values(const Row* weights, int rows, int dim, const std::byte* const* v, int groups,
               float* out) {
     (void)rows;
+    settle_memory();
     int column = 0;
     for (; column + 64 <= dim; column += 64) {
       value_columns<4>(weights, dim, v, groups, column, out);
@@ -60,9 +63,13 @@ class AmxProducts {
     if (dim - column == 48) value_columns<3>(weights, dim, v, groups, column, out);
     if (dim - column == 32) value_columns<2>(weights, dim, v, groups, column, out);
     if (dim - column == 16) value_columns<1>(weights, dim, v, groups, column, out);
+    settle_memory();
   }
 
  private:
+  // g++ 12's tile intrinsics do not say that they read memory: nothing may be moved across them.
+  static CHAIRLIFT_INLINE void settle_memory() { asm volatile("" : : : "memory"); }
+
   // Tiles 0-3: sums. 4: 32 dimensions of q, 5: of K. 6: 16 of q or 16 weights, 7: of K or V.
   static void configure(int rows) {
     struct alignas(64) {
@@ -71,7 +78,7 @@ class AmxProducts {
       uint8_t rows[16] = {0, 0, 0, 0, 0, 16, 0, 8};
     } shapes;
     for (int tile : {0, 1, 2, 3, 4, 6}) shapes.rows[tile] = static_cast<uint8_t>(rows);
-    asm volatile("" : : "r"(&shapes) : "memory");  // g++ 12 does not see that it is read
+    asm volatile("" : : "r"(&shapes) : "memory");  // see settle_memory
     _tile_loadconfig(&shapes);
   }
 

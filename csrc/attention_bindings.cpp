@@ -69,7 +69,8 @@ void read_heads(const KvCache& cache, int layer, int64_t slot, bool value, float
   const int width = group < layout.full_groups ? kGroupTokens : layout.tail_tokens;
   const int depth = layout.shape.type == ElementType::float32 ? 1 : 2;  // summed per step
   for (int head = 0; head < layout.shape.num_kv_heads; head++) {
-    const std::byte* base = cache.layer(layer) + size_t(slot / layout.block_size) * layout.block_bytes +
+    const std::byte* base = cache.layer(layer) +
+                            size_t(slot / layout.block_size) * layout.block_bytes +
                             size_t(head) * layout.head_bytes + size_t(group) * layout.group_bytes +
                             (value ? layout.v_offset : 0);
     for (int i = 0; i < layout.shape.head_dim; i++) {
@@ -129,7 +130,8 @@ class AttentionLayer {
              Matrix<int32_t> block_tables, Vector<int64_t> slot_mapping) {
     const size_t tokens = qkv.shape(0), seqs = seq_lens.shape(0);
     const int heads = shape_.num_heads + 2 * shape_.num_kv_heads;
-    require(layer >= 0 && layer < cache_.layout().shape.num_layers, "layer is outside of the cache");
+    require(layer >= 0 && layer < cache_.layout().shape.num_layers,
+            "layer is outside of the cache");
     require(qkv.shape(1) == size_t(heads) * size_t(shape_.head_dim), "qkv has the wrong width");
     require(positions.shape(0) == tokens && slot_mapping.shape(0) == tokens,
             "positions and slot_mapping must have one element per row of qkv");

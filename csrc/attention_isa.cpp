@@ -140,8 +140,8 @@ class Worker {
                      groups.count, scratch_.out);
   }
 
-  // What comes a chunk after group g: of this context, or of the next item if that is a decode, whose
-  // pages are cold.
+  // What comes a chunk after group g: of this context, or of the next item if that is a decode,
+  // whose pages are cold.
   void prefetch_ahead(const Context& context, const ChunkGroups& groups, int g, int end) const {
     const int position = groups.first_position + g * kGroupTokens + kChunkTokens;
     if (position < end) return context.prefetch_group(position);

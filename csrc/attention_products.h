@@ -1,9 +1,10 @@
-// The two matrix products of attention, q K^T and p V, for up to 16 rows. Part of attention_isa.cpp.
+// The two matrix products of attention, q K^T and p V, for up to 16 rows. Part of
+// attention_isa.cpp.
 //
 // A path says how elements are stored and multiplied. In K and in V alike a step is 64 bytes for 16
-// columns (tokens in K, dimensions in V): one float each, or a pair of bfloat16 that is summed over;
-// the steps of a column follow each other.
-// So both products are one micro kernel, and no sum runs across lanes.
+// columns (tokens in K, dimensions in V): one float each, or a pair of bfloat16 that is summed
+// over; the steps of a column follow each other. So both products are one micro kernel, and no sum
+// runs across lanes.
 #pragma once
 
 #include "attention.h"
