@@ -205,7 +205,7 @@ def test_serve_says_how_to_use_it_and_ends_with_ctrl_c(successor_model_path: Pat
             assert answer.status == 200
         process.send_signal(signal.SIGINT)
         assert finish(process)[0] == 0
-    for expected in ("Ready in", f"Web: {url}/docs", f"curl {url}/v1/chat/completions"):
+    for expected in ("Ready in", f"Web: {url}/", f"curl {url}/v1/chat/completions"):
         assert expected in printed
 
 

@@ -23,6 +23,8 @@ from chairlift.sampling_params import SamplingParams
 from chairlift.server.settings import ServerSettings
 
 ENVIRONMENT_PREFIX = "CHAIRLIFT_"
+# Kubernetes sets CHAIRLIFT_PORT=tcp://... in every pod beside a service named chairlift.
+NOT_FROM_ENVIRONMENT = frozenset({"port"})
 
 Command = Callable[..., None]
 Values = Mapping[str, Any]
@@ -85,7 +87,7 @@ def flags_of(
         panel: Heading of these flags in the help.
         defaults: Values that this command uses instead of the fields' own.
         skip: Fields without a flag.
-        environment: Let ``CHAIRLIFT_{FIELD}`` set the default.
+        environment: Let ``CHAIRLIFT_{FIELD}`` set the default (of all but ``port``).
     """
     help_texts, types = field_help(record), get_type_hints(record)
     flags = []
@@ -98,7 +100,7 @@ def flags_of(
             _flag_declaration(field.name, default),
             help=help_texts[field.name],
             metavar=_metavar(annotation),
-            envvar=ENVIRONMENT_PREFIX + field.name.upper() if environment else None,
+            envvar=_variable(field.name) if environment else None,
             show_envvar=False,
             show_default=default not in (None, (), "", False),
             rich_help_panel=panel,
@@ -115,6 +117,12 @@ def _flag_name(field_name: str) -> str:
 def _flag_declaration(name: str, default: object) -> str:
     flag = _flag_name(name)
     return f"{flag}/--no-{flag[2:]}" if default is True else flag
+
+
+def _variable(field_name: str) -> str | None:
+    if field_name in NOT_FROM_ENVIRONMENT:
+        return None
+    return ENVIRONMENT_PREFIX + field_name.upper()
 
 
 def _flag_type(annotation: Any) -> Any:

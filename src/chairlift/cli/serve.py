@@ -24,8 +24,8 @@ def serve(
     Prints where it listens once it is ready. Ctrl-C or SIGTERM ends it: running requests are
     finished first, a second Ctrl-C ends it at once.
 
-    Every flag can be set in the environment too: --max-num-seqs as CHAIRLIFT_MAX_NUM_SEQS, and so
-    on.
+    Every flag but --port can be set in the environment too: --max-num-seqs as
+    CHAIRLIFT_MAX_NUM_SEQS, and so on.
 
     Examples:
 

@@ -13,13 +13,15 @@ from chairlift.cli.options import (
     engine_options,
     field_help,
     sampling_options,
+    server_options,
     sampling_params,
 )
 from chairlift.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
 from chairlift.errors import ConfigError, InvalidParameterError
 from chairlift.sampling_params import SamplingParams
+from chairlift.server.settings import ServerSettings
 
-RECORDS = (ModelConfig, CacheConfig, SchedulerConfig, SamplingParams)
+RECORDS = (ModelConfig, CacheConfig, SchedulerConfig, SamplingParams, ServerSettings)
 
 
 @dataclasses.dataclass
@@ -108,6 +110,24 @@ def test_the_environment_sets_defaults_that_flags_override() -> None:
     environment = {"CHAIRLIFT_MAX_NUM_SEQS": "5", "CHAIRLIFT_BLOCK_SIZE": "32"}
     config = run_engine(["--block-size", "8"], environment)
     assert (config.scheduler.max_num_seqs, config.cache.block_size) == (5, 8)
+
+
+def test_switches_can_be_set_in_the_environment() -> None:
+    assert not run_engine([], {"CHAIRLIFT_ENABLE_PREFIX_CACHING": "0"}).cache.enable_prefix_caching
+
+
+def test_the_port_that_kubernetes_sets_is_left_alone() -> None:
+    seen: list[ServerSettings] = []
+
+    @server_options()
+    def command(*, settings: ServerSettings) -> None:
+        seen.append(settings)
+
+    app = typer.Typer()
+    app.command()(command)
+    environment = {"CHAIRLIFT_PORT": "tcp://10.0.0.7:8000", "CHAIRLIFT_API_KEY": "one two"}
+    CliRunner().invoke(app, [], env=environment)
+    assert seen == [ServerSettings(api_key=("one", "two"))]
 
 
 def test_values_out_of_bounds_are_config_errors() -> None:
