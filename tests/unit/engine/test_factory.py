@@ -1,0 +1,86 @@
+"""What is joined at the start, and that the warm-up leaves no trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chairlift.engine.engine_core import EngineCore
+from chairlift.engine.factory import BuiltCore, build_engine_core
+from chairlift.engine.options import engine_config
+from chairlift.errors import ConfigError
+from chairlift.inputs import CoreRequest
+from chairlift.outputs import StepOutput
+from chairlift.sampling_params import SamplingParams
+
+
+def _build(model: Path, **options: Any) -> BuiltCore:
+    values = {"num_kv_blocks": 8, "num_threads": 1, "max_num_seqs": 4} | options
+    return build_engine_core(engine_config(str(model), **values))
+
+
+def _run(core: EngineCore, *prompt: int, max_tokens: int) -> list[int]:
+    params = SamplingParams(max_tokens=max_tokens, temperature=0.0)
+    core.add_request(CoreRequest("r", prompt, params, 0.0, eos_token_ids=()))
+    outputs: list[StepOutput] = []
+    while core.has_work:
+        outputs += core.step()
+    return [token for output in outputs for token in output.token_ids]
+
+
+def test_limits_and_sizes_are_those_of_model_and_configuration(successor_model_path: Path) -> None:
+    info = _build(successor_model_path, block_size=4, max_model_len=100, dtype="float32").info
+    limits = info.limits
+    assert (limits.vocab_size, limits.max_model_len, limits.block_size) == (259, 100, 4)
+    assert limits.num_kv_blocks == 8
+    # 2 layers, K and V, 2 heads of 16 floats, 32 tokens.
+    assert info.kv_pool_bytes == 2 * 2 * 2 * 16 * 4 * 32
+    assert (info.kv_pool_reason, info.dtype, info.num_threads) == ("num_kv_blocks", "float32", 1)
+
+
+def test_without_a_given_length_the_model_s_own_holds(successor_model_path: Path) -> None:
+    assert _build(successor_model_path).info.limits.max_model_len == 8192
+
+
+def test_the_warm_up_leaves_no_trace(successor_model_path: Path) -> None:
+    built = _build(successor_model_path)
+    stats = built.core.stats()
+    assert stats == built.info.stats
+    assert stats.scheduler.num_free_blocks == 8
+    assert stats.step_times.forward_s == 0.0
+    assert not built.core.has_work
+    # All slots are free: as many requests as there are run at once.
+    for i in range(4):
+        params = SamplingParams(max_tokens=1, temperature=0.0)
+        built.core.add_request(CoreRequest(f"r{i}", (65,), params, 0.0, ()))
+    assert len(built.core.step()) == 4
+
+
+@pytest.mark.parametrize(
+    ("num_kv_blocks", "block_size", "max_model_len"),
+    [(1, 1, 8), (1, 16, 64), (3, 5, 15), (8, 4, 1)],
+)
+def test_the_smallest_pools_start(
+    successor_model_path: Path, num_kv_blocks: int, block_size: int, max_model_len: int
+) -> None:
+    built = _build(
+        successor_model_path,
+        num_kv_blocks=num_kv_blocks,
+        block_size=block_size,
+        max_model_len=max_model_len,
+    )
+    room = built.info.limits.max_total_tokens - 1
+    expected = [ord("B") + i for i in range(room)]
+    assert (_run(built.core, ord("A"), max_tokens=room) if room else []) == expected
+
+
+def test_a_length_beyond_the_model_s_is_refused(successor_model_path: Path) -> None:
+    with pytest.raises(ConfigError, match="at most 8192, the context length of tiny-successor"):
+        _build(successor_model_path, max_model_len=8193)
+
+
+def test_a_pool_beyond_the_memory_is_refused(successor_model_path: Path) -> None:
+    with pytest.raises(ConfigError, match="lower num_kv_blocks"):
+        _build(successor_model_path, num_kv_blocks=2**40)
