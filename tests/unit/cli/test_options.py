@@ -13,8 +13,8 @@ from chairlift.cli.options import (
     engine_options,
     field_help,
     sampling_options,
-    server_options,
     sampling_params,
+    server_options,
 )
 from chairlift.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
 from chairlift.errors import ConfigError, InvalidParameterError
