@@ -187,6 +187,11 @@ def tokenizer_from_source(source: TokenizerSource) -> Tokenizer:
 
 
 def _from_files(source: TokenizerFiles) -> Tokenizer:
+    """Take tokenizer.json as it is; its own post-processor decides about BOS and EOS.
+
+    That is what transformers 5 does: where there is a tokenizer.json, it ignores ``add_bos_token``
+    and ``add_eos_token`` of tokenizer_config.json.
+    """
     try:
         backend = Backend.from_file(str(source.tokenizer_json))
     except Exception as error:  # the library raises nothing narrower
@@ -204,12 +209,7 @@ def _from_files(source: TokenizerFiles) -> Tokenizer:
     _mark_special(backend, source, special_tokens.values())
     decoder = backend.decoder
     rule = piece_rule(None if decoder is None else json.loads(decoder.__getstate__()))
-    return Tokenizer(
-        backend,
-        rule,
-        special_tokens=special_tokens,
-        affixes=_affixes_from_files(backend, source, special_tokens),
-    )
+    return Tokenizer(backend, rule, special_tokens=special_tokens)
 
 
 def _mark_special(backend: Backend, source: TokenizerFiles, named: Iterable[str]) -> None:
@@ -240,22 +240,6 @@ def _mark_special(backend: Backend, source: TokenizerFiles, named: Iterable[str]
 def _added_token(entry: Mapping[str, Any]) -> AddedToken:
     flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
     return AddedToken(entry["content"], **{flag: bool(entry.get(flag)) for flag in flags})
-
-
-def _affixes_from_files(
-    backend: Backend, source: TokenizerFiles, special_tokens: Mapping[str, str]
-) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """What ``add_bos_token`` and ``add_eos_token`` ask for, as transformers reads them.
-
-    If the config has either, they alone decide, and the one that is missing means no.
-    """
-    settings = (source.add_bos_token, source.add_eos_token)
-    if settings == (None, None):
-        return None
-    return _affixes(
-        _token_id(backend, special_tokens.get("bos_token")) if source.add_bos_token else None,
-        _token_id(backend, special_tokens.get("eos_token")) if source.add_eos_token else None,
-    )
 
 
 def _from_gguf(source: GgufTokenizer) -> Tokenizer:
