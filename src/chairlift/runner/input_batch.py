@@ -118,25 +118,23 @@ class InputBatch:
         request_ids, computed, counts, _, _, yields = zip(*scheduled, strict=True)
         slot_list = list(map(self._slot_of.__getitem__, request_ids))
         self._update_tables(scheduled, slot_list)
-        slots = np.array(slot_list, np.int64)
-        num_computed = np.array(computed, np.int64)
-        num_scheduled = np.array(counts, np.int64)
+        slots, num_computed, num_scheduled = np.array((slot_list, computed, counts), np.int64)
         query_start_loc = np.zeros(len(slot_list) + 1, np.int32)
         np.cumsum(num_scheduled, out=query_start_loc[1:])
         seq_lens = num_computed + num_scheduled
-        sampled = np.flatnonzero(np.array(yields, np.bool_))
-        sampled_slots = slots[sampled]
+        sampled_slots, sampled_ends, sampled_ids = slots, query_start_loc[1:], request_ids
+        if not all(yields):
+            sampled = np.flatnonzero(np.array(yields, np.bool_))
+            sampled_slots, sampled_ends = slots[sampled], sampled_ends[sampled]
+            sampled_ids = tuple(row.request_id for row in scheduled if row.yields_token)
+        num_output_tokens = self._num_tokens[sampled_slots] - self._num_prompt_tokens[sampled_slots]
         return StepInputs(
             flat=self._flatten(slots, num_computed, num_scheduled, query_start_loc, seq_lens),
             slots=slots,
             sampled_slots=sampled_slots.astype(np.int32),
-            logits_rows=query_start_loc[1:][sampled] - np.int32(1),
-            output_positions=(
-                self._num_tokens[sampled_slots] - self._num_prompt_tokens[sampled_slots]
-            ).astype(np.int32),
-            sampled_request_ids=request_ids
-            if len(sampled) == len(slot_list)
-            else tuple(row.request_id for row in scheduled if row.yields_token),
+            logits_rows=sampled_ends - np.int32(1),
+            output_positions=num_output_tokens.astype(np.int32),
+            sampled_request_ids=sampled_ids,
         )
 
     def append(

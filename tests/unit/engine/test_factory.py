@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -84,3 +86,21 @@ def test_a_length_beyond_the_model_s_is_refused(successor_model_path: Path) -> N
 def test_a_pool_beyond_the_memory_is_refused(successor_model_path: Path) -> None:
     with pytest.raises(ConfigError, match="lower num_kv_blocks"):
         _build(successor_model_path, num_kv_blocks=2**40)
+
+
+UNDER_A_LIMIT = """
+import resource, sys
+limit = 900_000_000
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+from chairlift.engine.factory import build_engine_core
+from chairlift.engine.options import engine_config
+# As many requests as these could fill 2 GB.
+options = {"num_threads": 1, "max_num_seqs": 1024, "max_num_batched_tokens": 1024}
+print(build_engine_core(engine_config(sys.argv[1], **options)).info.kv_pool_bytes)
+"""
+
+
+def test_under_a_memory_limit_the_default_pool_stays_within_it(random_model_path: Path) -> None:
+    command = [sys.executable, "-c", UNDER_A_LIMIT, str(random_model_path)]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert 0 < int(run.stdout) < 900_000_000
