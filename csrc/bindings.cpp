@@ -3,6 +3,7 @@
 
 namespace chairlift {
 void bind_core(nanobind::module_& m);
+void bind_linear(nanobind::module_& m);
 void bind_model(nanobind::module_& m);
 void bind_attention(nanobind::module_& m);
 void bind_dequant(nanobind::module_& m);
@@ -12,14 +13,9 @@ void bind_sampler(nanobind::module_& m);
 NB_MODULE(_native, m) {
   m.doc() = "Chairlift's C++ kernels; use them through chairlift.kernels.";
   chairlift::bind_core(m);
+  chairlift::bind_linear(m);
   chairlift::bind_model(m);
-#ifdef CHAIRLIFT_WITH_ATTENTION
   chairlift::bind_attention(m);
-#endif
-#ifdef CHAIRLIFT_WITH_DEQUANT
   chairlift::bind_dequant(m);
-#endif
-#ifdef CHAIRLIFT_WITH_SAMPLER
   chairlift::bind_sampler(m);
-#endif
 }

@@ -43,13 +43,18 @@ static CHAIRLIFT_INLINE void prefetch_lines(const std::byte* at, int lines) {
   for (int i = 0; i < lines; i++) __builtin_prefetch(at + 64 * i, 0, 2);
 }
 
-// Sums of 16 (kTall: 32) rows x one panel into block [32][32]; each step fetches kAhead lines.
-template <bool kTall, int kAhead>
-static CHAIRLIFT_INLINE void multiply_tiles(const bf16* x, int64_t stride,
-                                            const std::byte* weights, int64_t num_steps,
-                                            const std::byte* ahead, float* block) {
-  const int64_t stride_bytes = stride * 2;
-  const bf16* x_low = x + kTileRows * stride;
+// Sums of 16 (kTall: 32) rows x one panel into sums [32][32]. Each step fetches kAhead lines and
+// finishes two rows of the block before, so that neither memory nor the vector units idle while
+// the tiles work.
+template <bool kTall, int kAhead, class Pending>
+static CHAIRLIFT_INLINE void multiply_tiles(const GemmCall& call, int row, int panel,
+                                            const std::byte* ahead, Pending& pending,
+                                            float* sums) {
+  const int64_t stride_bytes = call.input_stride * 2;
+  const std::byte* x = call.input + row * stride_bytes;
+  const std::byte* x_low = x + kTileRows * stride_bytes;
+  const std::byte* weights = call.weights->panel(panel);
+  const int64_t num_steps = call.weights->padded_in() / kTileInputs;
   _tile_zero(0);
   _tile_zero(1);
   if constexpr (kTall) {
@@ -69,62 +74,90 @@ static CHAIRLIFT_INLINE void multiply_tiles(const bf16* x, int64_t stride,
       _tile_loadd(5, x_low, stride_bytes);
       _tile_dpbf16ps(2, 5, 6);
       _tile_dpbf16ps(3, 5, 7);
-      x_low += kTileInputs;
+      x_low += 64;
     }
-    x += kTileInputs;
+    x += 64;
     weights += kPanelStepBytes;
+    pending.finish_one(call);
+    pending.finish_one(call);
   }
-  _tile_stored(0, block, 128);
-  _tile_stored(1, block + kLanes, 128);
+  _tile_stored(0, sums, 128);
+  _tile_stored(1, sums + kLanes, 128);
   if constexpr (kTall) {
-    _tile_stored(2, block + kTileRows * kPanelFeatures, 128);
-    _tile_stored(3, block + kTileRows * kPanelFeatures + kLanes, 128);
+    _tile_stored(2, sums + kTileRows * kPanelFeatures, 128);
+    _tile_stored(3, sums + kTileRows * kPanelFeatures + kLanes, 128);
   }
+  asm volatile("" : : "r"(sums) : "memory");  // g++ 12 does not see that they are written
+  pending.finish_all(call);
 }
 
-static inline void multiply_panel(const GemmCall& call, int panel, int first_row, int last_row,
-                                  const std::byte* next, float* block) {
-  const PackedMatrix& w = *call.weights;
-  const int64_t num_steps = w.padded_in() / kTileInputs;
-  const bf16* x = reinterpret_cast<const bf16*>(call.input);
-  const bool one_pass = last_row - first_row <= 2 * kTileRows;
-  for (int row = first_row; row < last_row; row += 2 * kTileRows) {
-    const int rows = last_row - row < 2 * kTileRows ? last_row - row : 2 * kTileRows;
-    const bf16* from = x + row * call.input_stride;
-    if (rows <= kTileRows) {
-      if (one_pass) {
-        multiply_tiles<false, 32>(from, call.input_stride, w.panel(panel), num_steps, next, block);
-      } else {
-        multiply_tiles<false, 0>(from, call.input_stride, w.panel(panel), num_steps, next, block);
+// Multiplies block after block; the sums of each are finished during the next one.
+template <Epilogue kEpilogue>
+class TileGemm {
+ public:
+  explicit TileGemm(const GemmCall& call) : call_(call) {}
+
+  void run() {
+    for (int row = call_.first_row; row < call_.last_row; row += kRowsPerBlock) {
+      const int end = row + kRowsPerBlock < call_.last_row ? row + kRowsPerBlock : call_.last_row;
+      for (int panel = call_.first_panel; panel < call_.last_panel; panel++) {
+        const bool last = panel + 1 == call_.last_panel;
+        multiply_panel(panel, row, end,
+                       last && call_.next_weights ? call_.next_weights
+                                                  : call_.weights->panel(panel + 1));
       }
-    } else if (one_pass) {
-      multiply_tiles<true, 32>(from, call.input_stride, w.panel(panel), num_steps, next, block);
-    } else if (row - first_row < 4 * kTileRows) {
-      // The first two passes over a panel fetch the next one, half each.
-      const int64_t half = (row - first_row) / (2 * kTileRows) * num_steps * 1024;
-      multiply_tiles<true, 16>(from, call.input_stride, w.panel(panel), num_steps, next + half,
-                               block);
-    } else {
-      multiply_tiles<true, 0>(from, call.input_stride, w.panel(panel), num_steps, next, block);
     }
-    finish_block<bf16>(call, block, row, rows, panel);
+    pending_.finish_all(call_);
   }
-}
+
+ private:
+  // Rows whose activations stay in the L2 cache while panels stream past.
+  static constexpr int kRowsPerBlock = 256;
+  static constexpr int kTallRows = 2 * kTileRows;
+
+  // Passes over the panel fetch `next` meanwhile: one does it alone, or the first two half each.
+  void multiply_panel(int panel, int first_row, int last_row, const std::byte* next) {
+    const int64_t half_panel = static_cast<int64_t>(call_.weights->panel_bytes()) / 2;
+    for (int row = first_row; row < last_row; row += kTallRows) {
+      const int end = row + kTallRows < last_row ? row + kTallRows : last_row;
+      const bool tall = end - row > kTileRows;
+      if (last_row - first_row <= kTallRows) {
+        tall ? multiply<true, 32>(panel, row, end, next)
+             : multiply<false, 32>(panel, row, end, next);
+      } else if (row < first_row + 2 * kTallRows) {
+        const std::byte* ahead = row == first_row ? next : next + half_panel;
+        tall ? multiply<true, 16>(panel, row, end, ahead)
+             : multiply<false, 16>(panel, row, end, ahead);
+      } else {
+        tall ? multiply<true, 0>(panel, row, end, next)
+             : multiply<false, 0>(panel, row, end, next);
+      }
+    }
+  }
+
+  template <bool kTall, int kAhead>
+  __attribute__((noinline)) void multiply(int panel, int row, int end, const std::byte* ahead) {
+    float* sums = sums_[turn_];
+    turn_ ^= 1;
+    multiply_tiles<kTall, kAhead>(call_, row, panel, ahead, pending_, sums);
+    pending_ = {sums, row, end, panel};
+  }
+
+  const GemmCall& call_;
+  PendingBlock<kEpilogue, bf16> pending_;
+  int turn_ = 0;
+  alignas(64) float sums_[2][kTallRows * kPanelFeatures];
+};
 
 static void gemm_on_tiles(const GemmCall& call) {
-  // Rows whose activations stay in the L2 cache while panels stream past.
-  constexpr int kRowsPerBlock = 256;
   const TileRegisters registers;
-  alignas(64) float block[2 * kTileRows * kPanelFeatures];
-  for (int row = call.first_row; row < call.last_row; row += kRowsPerBlock) {
-    const int last_row =
-        call.last_row - row < kRowsPerBlock ? call.last_row : row + kRowsPerBlock;
-    for (int panel = call.first_panel; panel < call.last_panel; panel++) {
-      const bool last = panel + 1 == call.last_panel;
-      const std::byte* next =
-          last && call.next_weights ? call.next_weights : call.weights->panel(panel + 1);
-      multiply_panel(call, panel, row, last_row, next, block);
-    }
+  switch (call.epilogue) {
+    case Epilogue::store:
+      return TileGemm<Epilogue::store>(call).run();
+    case Epilogue::add:
+      return TileGemm<Epilogue::add>(call).run();
+    case Epilogue::silu_mul:
+      return TileGemm<Epilogue::silu_mul>(call).run();
   }
 }
 

@@ -6,56 +6,58 @@
 
 namespace chairlift::CHAIRLIFT_ISA {
 
+// x / (1 + 2^(-x / ln 2)). The clamp keeps the denominator finite; behind it the result is zero to
+// within 1e-35.
 static CHAIRLIFT_INLINE F32x16 silu(F32x16 x) {
-  return div(x, add(broadcast(1.0f), exp(sub(zero(), x))));
+  const F32x16 power = min(broadcast(120.0f), mul(x, broadcast(-1.44269504088896341f)));
+  return mul(x, reciprocal(add(broadcast(1.0f), exp2(power))));
 }
 
-template <bool kAdd>
+// out[0, columns) = y, or += y; columns may be more than 16.
+template <Epilogue kEpilogue>
 static CHAIRLIFT_INLINE void finish_sixteen(float* out, F32x16 y, int columns) {
   if (columns >= kLanes) {
-    store(out, kAdd ? add(load(out), y) : y);
+    store(out, kEpilogue == Epilogue::add ? add(load(out), y) : y);
   } else if (columns > 0) {
-    store_partial(out, kAdd ? add(load_partial(out, columns), y) : y, columns);
+    store_partial(out, kEpilogue == Epilogue::add ? add(load_partial(out, columns), y) : y,
+                  columns);
   }
 }
 
-template <bool kAdd>
-static CHAIRLIFT_INLINE void finish_plain(const GemmCall& call, const float* block, int first_row,
-                                          int num_rows, int panel) {
+// y: [32] sums of one row and panel. Out: compute dtype.
+template <Epilogue kEpilogue, class Out>
+static CHAIRLIFT_INLINE void finish_row(const GemmCall& call, const float* y, int row, int panel) {
+  F32x16 first = load(y), second = load(y + kLanes);
+  if constexpr (kEpilogue == Epilogue::silu_mul) {
+    Out* out = static_cast<Out*>(call.out) + row * call.out_stride + panel * kLanes;
+    store_from_f32(out, mul(silu(first), second));
+    return;
+  }
   const int column = panel * kPanelFeatures;
-  const F32x16 bias0 = call.bias ? load(call.bias + column) : zero();
-  const F32x16 bias1 = call.bias ? load(call.bias + column + kLanes) : zero();
-  for (int r = 0; r < num_rows; r++) {
-    float* out = static_cast<float*>(call.out) + (first_row + r) * call.out_stride + column;
-    const float* y = block + r * kPanelFeatures;
-    finish_sixteen<kAdd>(out, add(load(y), bias0), call.out_columns - column);
-    finish_sixteen<kAdd>(out + kLanes, add(load(y + kLanes), bias1),
-                         call.out_columns - column - kLanes);
+  if (call.bias != nullptr) {
+    first = add(first, load(call.bias + column));
+    second = add(second, load(call.bias + column + kLanes));
   }
+  float* out = static_cast<float*>(call.out) + row * call.out_stride + column;
+  finish_sixteen<kEpilogue>(out, first, call.out_columns - column);
+  finish_sixteen<kEpilogue>(out + kLanes, second, call.out_columns - column - kLanes);
 }
 
-template <class Out>
-static CHAIRLIFT_INLINE void finish_silu_mul(const GemmCall& call, const float* block,
-                                             int first_row, int num_rows, int panel) {
-  for (int r = 0; r < num_rows; r++) {
-    const float* y = block + r * kPanelFeatures;
-    Out* out = static_cast<Out*>(call.out) + (first_row + r) * call.out_stride + panel * kLanes;
-    store_from_f32(out, mul(silu(load(y)), load(y + kLanes)));
-  }
-}
+// Sums of some rows of one panel, on their way out row by row.
+template <Epilogue kEpilogue, class Out>
+struct PendingBlock {
+  const float* sums = nullptr;  // [rows][32], of row `next_row` first
+  int next_row = 0, end_row = 0, panel = 0;
 
-// block: [num_rows][32] sums of panel `panel`, rows first_row onwards. Out: compute dtype.
-template <class Out>
-static inline void finish_block(const GemmCall& call, const float* block, int first_row,
-                                int num_rows, int panel) {
-  switch (call.epilogue) {
-    case Epilogue::store:
-      return finish_plain<false>(call, block, first_row, num_rows, panel);
-    case Epilogue::add:
-      return finish_plain<true>(call, block, first_row, num_rows, panel);
-    case Epilogue::silu_mul:
-      return finish_silu_mul<Out>(call, block, first_row, num_rows, panel);
+  CHAIRLIFT_INLINE void finish_one(const GemmCall& call) {
+    if (next_row == end_row) return;
+    finish_row<kEpilogue, Out>(call, sums, next_row, panel);
+    sums += kPanelFeatures;
+    next_row++;
   }
-}
+  CHAIRLIFT_INLINE void finish_all(const GemmCall& call) {
+    while (next_row != end_row) finish_one(call);
+  }
+};
 
 }  // namespace chairlift::CHAIRLIFT_ISA

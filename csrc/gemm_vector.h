@@ -143,7 +143,7 @@ static inline void widen_rows(const GemmCall& call, int first_row, int num_rows,
   }
 }
 
-template <class Kind>
+template <class Kind, Epilogue kEpilogue>
 static inline void multiply_block(const GemmCall& call, int first_row, int num_rows) {
   using Input = typename Kind::Input;
   const PackedMatrix& w = *call.weights;
@@ -168,17 +168,31 @@ static inline void multiply_block(const GemmCall& call, int first_row, int num_r
       const Prefetch ahead = {next + chunk * num_steps * ahead_stride, ahead_stride};
       multiply_rows<Kind>(end - begin, x + begin * stride, stride, w.panel(panel), num_steps,
                           ahead, block);
-      finish_block<typename Kind::Out>(call, block, first_row + begin, end - begin, panel);
+      PendingBlock<kEpilogue, typename Kind::Out> done = {block, first_row + begin,
+                                                          first_row + end, panel};
+      done.finish_all(call);
     }
+  }
+}
+
+template <class Kind, Epilogue kEpilogue>
+static void multiply_all_rows(const GemmCall& call) {
+  const int step = rows_per_block(call.weights->padded_in());
+  for (int row = call.first_row; row < call.last_row; row += step) {
+    const int left = call.last_row - row;
+    multiply_block<Kind, kEpilogue>(call, row, left < step ? left : step);
   }
 }
 
 template <class Kind>
 static void gemm_on_vectors(const GemmCall& call) {
-  const int step = rows_per_block(call.weights->padded_in());
-  for (int row = call.first_row; row < call.last_row; row += step) {
-    const int left = call.last_row - row;
-    multiply_block<Kind>(call, row, left < step ? left : step);
+  switch (call.epilogue) {
+    case Epilogue::store:
+      return multiply_all_rows<Kind, Epilogue::store>(call);
+    case Epilogue::add:
+      return multiply_all_rows<Kind, Epilogue::add>(call);
+    case Epilogue::silu_mul:
+      return multiply_all_rows<Kind, Epilogue::silu_mul>(call);
   }
 }
 

@@ -25,12 +25,6 @@ AttentionShape attention_shape(const ModelShape& shape, ElementType type) {
   return {shape.num_heads, shape.num_kv_heads, shape.head_dim, type, scale};
 }
 
-int64_t odd_line_stride(int columns, ElementType type) {
-  const int64_t per_line = 64 / static_cast<int64_t>(element_bytes(type));
-  const int64_t lines = round_up(columns, 32) / per_line;
-  return (lines | 1) * per_line;
-}
-
 [[noreturn]] void fail(const std::string& what) { throw std::invalid_argument(what); }
 
 std::string at(const char* field, int index) {
@@ -45,11 +39,6 @@ void check_range(const std::string& field, int64_t value, int64_t least, int64_t
 }
 
 }  // namespace
-
-ActivationRows::ActivationRows(int max_rows, int columns, ElementType type)
-    : element_bytes_(static_cast<int64_t>(element_bytes(type))),
-      stride_(odd_line_stride(columns, type)),
-      memory_(static_cast<size_t>(round_up(max_rows, kRowPadding) * stride_ * element_bytes_)) {}
 
 Model::Model(ModelShape shape, ElementType type, int num_threads, int max_num_batched_tokens)
     : shape_(checked(std::move(shape), max_num_batched_tokens)),

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "activation_rows.h"
 #include "attention.h"
 #include "gemm.h"
 #include "huge_buffer.h"
@@ -15,22 +16,6 @@
 #include "thread_team.h"
 
 namespace chairlift {
-
-// Rows of one kind of activation, 64-byte aligned, with room for GEMM's row padding.
-class ActivationRows {
- public:
-  // `columns` are rounded up to 32. Rows start an odd number of cache lines apart: at a power of
-  // two the rows of a tile would compete for the same few cache sets.
-  ActivationRows(int max_rows, int columns, ElementType type);
-  std::byte* row(int64_t index) const { return memory_.data() + index * stride_ * element_bytes_; }
-  float* float_row(int64_t index) const { return reinterpret_cast<float*>(row(index)); }
-  int64_t stride() const { return stride_; }  // elements
-
- private:
-  int64_t element_bytes_;
-  int64_t stride_;
-  HugeBuffer memory_;
-};
 
 class Model {
  public:

@@ -1,24 +1,13 @@
 #include "packed_matrix.h"
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
+#include "bf16.h"
+
 namespace chairlift {
 namespace {
-
-uint32_t bf16_bits(float value) {  // to nearest, ties to even; NaN stays NaN
-  uint32_t bits;
-  std::memcpy(&bits, &value, 4);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return (bits >> 16) | 0x40u;
-  return (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-}
-
-float from_bf16_bits(uint32_t bits) {
-  bits <<= 16;
-  float value;
-  std::memcpy(&value, &bits, 4);
-  return value;
-}
 
 // 32-bit words of one feature start here and are kPanelFeatures words apart.
 uint32_t* feature_words(const PackedMatrix& matrix, int feature) {
@@ -36,7 +25,7 @@ void write_feature(const PackedMatrix& matrix, int feature, float* row) {
   row[n] = 0.0f;  // the second of the last pair when n is odd
   for (int pair = 0; pair < (n + 1) / 2; pair++) {
     words[pair * kPanelFeatures] =
-        bf16_bits(row[2 * pair]) | bf16_bits(row[2 * pair + 1]) << 16;
+        float_to_bf16_bits(row[2 * pair]) | uint32_t(float_to_bf16_bits(row[2 * pair + 1])) << 16;
   }
 }
 
@@ -69,7 +58,7 @@ void unpack_row(const PackedMatrix& matrix, int feature, float* out) {
   }
   for (int k = 0; k < n; k++) {
     const uint32_t pair = words[k / 2 * kPanelFeatures];
-    out[k] = from_bf16_bits(k % 2 == 0 ? pair & 0xffffu : pair >> 16);
+    out[k] = bf16_bits_to_float(static_cast<uint16_t>(k % 2 == 0 ? pair : pair >> 16));
   }
 }
 

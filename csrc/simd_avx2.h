@@ -38,6 +38,8 @@ static CHAIRLIFT_INLINE F32x16 mul(F32x16 a, F32x16 b) {
 static CHAIRLIFT_INLINE F32x16 div(F32x16 a, F32x16 b) {
   return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
 }
+// 1 / a within 1 ulp or so, for |a| in [2^-125, 2^125].
+static CHAIRLIFT_INLINE F32x16 reciprocal(F32x16 a) { return div(broadcast(1.0f), a); }
 // a * b + c, rounded once.
 static CHAIRLIFT_INLINE F32x16 fmadd(F32x16 a, F32x16 b, F32x16 c) {
   return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};

@@ -21,6 +21,11 @@ static CHAIRLIFT_INLINE F32x16 div(F32x16 a, F32x16 b) { return _mm512_div_ps(a,
 static CHAIRLIFT_INLINE F32x16 fmadd(F32x16 a, F32x16 b, F32x16 c) {
   return _mm512_fmadd_ps(a, b, c);
 }
+// 1 / a within 1 ulp or so, for |a| in [2^-125, 2^125]: one Newton step on a 14-bit estimate.
+static CHAIRLIFT_INLINE F32x16 reciprocal(F32x16 a) {
+  const F32x16 guess = _mm512_rcp14_ps(a);
+  return mul(guess, _mm512_fnmadd_ps(a, guess, broadcast(2.0f)));
+}
 // If either lane is NaN the result is b's lane.
 static CHAIRLIFT_INLINE F32x16 max(F32x16 a, F32x16 b) { return _mm512_max_ps(a, b); }
 static CHAIRLIFT_INLINE F32x16 min(F32x16 a, F32x16 b) { return _mm512_min_ps(a, b); }

@@ -47,6 +47,8 @@ static CHAIRLIFT_INLINE F32x16 mul(F32x16 a, F32x16 b) {
 static CHAIRLIFT_INLINE F32x16 div(F32x16 a, F32x16 b) {
   return each_part<F32x16>([&](int i) { return a.part[i] / b.part[i]; });
 }
+// 1 / a within 1 ulp or so, for |a| in [2^-125, 2^125].
+static CHAIRLIFT_INLINE F32x16 reciprocal(F32x16 a) { return div(broadcast(1.0f), a); }
 // a * b + c; rounded once where the baseline machine has such an instruction.
 static CHAIRLIFT_INLINE F32x16 fmadd(F32x16 a, F32x16 b, F32x16 c) {
 #if defined(__ARM_FEATURE_FMA)

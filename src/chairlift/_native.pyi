@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-# bind_core.cpp
+# core_bindings.cpp
 
 def available_isas() -> list[str]: ...
 def current_isa() -> str: ...
@@ -15,7 +15,29 @@ class ThreadTeam:
     @property
     def size(self) -> int: ...
 
-# bind_model.cpp
+# linear_bindings.cpp
+
+class Linear:
+    def __init__(
+        self, weights: npt.NDArray[np.float32], dtype: str, gate_up: bool, num_threads: int
+    ) -> None: ...
+    def apply(
+        self,
+        x: npt.NDArray[np.float32],
+        epilogue: str,
+        bias: npt.NDArray[np.float32] | None,
+        out: npt.NDArray[np.float32],
+    ) -> None: ...
+
+def rms_norm(
+    x: npt.NDArray[np.float32],
+    weight: npt.NDArray[np.float32],
+    eps: float,
+    dtype: str,
+    out: npt.NDArray[np.float32],
+) -> None: ...
+
+# model_bindings.cpp
 
 class ModelShape:
     def __init__(
@@ -66,6 +88,8 @@ class Model:
     def reset_timers(self) -> None: ...
     @property
     def weight_bytes(self) -> int: ...
+    @property
+    def team(self) -> ThreadTeam: ...
     @property
     def num_threads(self) -> int: ...
     @property

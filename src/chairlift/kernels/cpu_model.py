@@ -103,7 +103,7 @@ class CpuModel:
             raise ModelLoadError(f"the model lacks {len(names)} weights: {shown}")
 
     def allocate_kv(self, num_blocks: int, block_size: int) -> None:
-        """Give the model a KV cache of ``num_blocks * block_size`` token slots, replacing any other.
+        """Give the model a KV cache of ``num_blocks * block_size`` token slots; replaces any other.
 
         The memory becomes real as it is written.
 
@@ -157,6 +157,11 @@ class CpuModel:
     def weight_bytes(self) -> int:
         """Memory of the packed matrices; a tied embedding counts once."""
         return self._model.weight_bytes
+
+    @property
+    def team(self) -> _native.ThreadTeam:
+        """The threads themselves, for work between two calls; they live as long as the model."""
+        return self._model.team
 
     @property
     def num_threads(self) -> int:

@@ -1,0 +1,148 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "model.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace chairlift {
+namespace {
+
+template <class T, size_t kDims>
+using Array = nb::ndarray<const T, nb::ndim<kDims>, nb::c_contig, nb::device::cpu>;
+template <class T, size_t kDims>
+using OutArray = nb::ndarray<T, nb::ndim<kDims>, nb::c_contig, nb::device::cpu>;
+
+void make_shape(ModelShape* self, int vocab_size, int hidden_size, int intermediate_size,
+                int num_layers, int num_heads, int num_kv_heads, int head_dim, float rms_norm_eps,
+                std::vector<double> rope_inv_freq, double rope_attention_factor,
+                std::vector<int> sliding_windows, bool attention_bias, bool attention_output_bias,
+                bool qk_norm, bool tie_word_embeddings) {
+  new (self) ModelShape{vocab_size,
+                        hidden_size,
+                        intermediate_size,
+                        num_layers,
+                        num_heads,
+                        num_kv_heads,
+                        head_dim,
+                        rms_norm_eps,
+                        std::move(rope_inv_freq),
+                        rope_attention_factor,
+                        std::move(sliding_windows),
+                        attention_bias,
+                        attention_output_bias,
+                        qk_norm,
+                        tie_word_embeddings};
+}
+
+void make_model(Model* self, const ModelShape& shape, std::string_view dtype, int num_threads,
+                int max_num_batched_tokens) {
+  const ElementType type = parse_element_type(dtype);
+  new (self) Model(shape, type, num_threads, max_num_batched_tokens);
+}
+
+void check_size(const char* field, size_t size, size_t expected) {
+  if (size != expected) {
+    throw std::invalid_argument(std::string(field) + " must have " + std::to_string(expected) +
+                                " elements, got " + std::to_string(size));
+  }
+}
+
+void set_weight(Model& model, std::string_view name, std::string_view tensor_type,
+                const std::vector<int64_t>& shape, const Array<uint8_t, 1>& data,
+                int interleaved_heads) {
+  TensorType type;
+  if (!parse_tensor_type(tensor_type, type)) {
+    throw std::invalid_argument("tensor " + std::string(name) + " has unknown tensor_type " +
+                                std::string(tensor_type));
+  }
+  const WeightSource source = {name, type, shape, {data.data(), data.size()}, interleaved_heads};
+  const nb::gil_scoped_release release;
+  model.set_weight(source);
+}
+
+void forward(Model& model, const Array<int32_t, 1>& token_ids, const Array<int32_t, 1>& positions,
+             const Array<int32_t, 1>& query_start_loc, const Array<int32_t, 1>& seq_lens,
+             const Array<int32_t, 2>& block_tables, const Array<int64_t, 1>& slot_mapping) {
+  const size_t num_tokens = token_ids.size(), num_seqs = seq_lens.size();
+  check_size("positions", positions.size(), num_tokens);
+  check_size("slot_mapping", slot_mapping.size(), num_tokens);
+  check_size("query_start_loc", query_start_loc.size(), num_seqs + 1);
+  check_size("block_tables (rows)", block_tables.shape(0), num_seqs);
+  if (num_tokens > static_cast<size_t>(model.max_num_batched_tokens()) || num_seqs > num_tokens) {
+    throw std::invalid_argument(
+        "token_ids must have at most max_num_batched_tokens = " +
+        std::to_string(model.max_num_batched_tokens()) +
+        " elements and at least one per sequence, got " + std::to_string(num_tokens) + " for " +
+        std::to_string(num_seqs) + " sequences");
+  }
+  const FlatBatch batch = {
+      .num_tokens = static_cast<int>(num_tokens),
+      .num_seqs = static_cast<int>(num_seqs),
+      .positions = positions.data(),
+      .query_start_loc = query_start_loc.data(),
+      .seq_lens = seq_lens.data(),
+      .block_tables = block_tables.data(),
+      .block_table_stride = static_cast<int>(block_tables.shape(1)),
+      .slot_mapping = slot_mapping.data(),
+  };
+  const nb::gil_scoped_release release;
+  model.forward(token_ids.data(), batch);
+}
+
+void compute_logits(Model& model, const Array<int32_t, 1>& rows, const OutArray<float, 2>& out) {
+  check_size("out (rows)", out.shape(0), rows.size());
+  check_size("out (columns)", out.shape(1), static_cast<size_t>(model.shape().vocab_size));
+  const nb::gil_scoped_release release;
+  model.compute_logits({rows.data(), rows.size()}, out.data());
+}
+
+std::map<std::string, int64_t> timers(Model& model) {
+  std::map<std::string, int64_t> result;
+  for (size_t i = 0; i < kPhaseNames.size(); i++) {
+    result[kPhaseNames[i]] = model.timers().nanoseconds()[i];
+  }
+  return result;
+}
+
+}  // namespace
+
+void bind_model(nb::module_& m) {
+  nb::class_<ModelShape>(m, "ModelShape")
+      .def("__init__", &make_shape, nb::kw_only(), "vocab_size"_a, "hidden_size"_a,
+           "intermediate_size"_a, "num_layers"_a, "num_heads"_a, "num_kv_heads"_a, "head_dim"_a,
+           "rms_norm_eps"_a, "rope_inv_freq"_a, "rope_attention_factor"_a, "sliding_windows"_a,
+           "attention_bias"_a, "attention_output_bias"_a, "qk_norm"_a, "tie_word_embeddings"_a);
+
+  nb::class_<Model>(m, "Model")
+      .def("__init__", &make_model, "shape"_a, "dtype"_a, "num_threads"_a,
+           "max_num_batched_tokens"_a)
+      .def("set_weight", &set_weight, "name"_a, "tensor_type"_a, "shape"_a,
+           "data"_a.noconvert(), "interleaved_heads"_a)
+      .def("allocate_kv", &Model::allocate_kv, "num_blocks"_a, "block_size"_a)
+      .def("kv_bytes_per_block", &Model::kv_bytes_per_block, "block_size"_a)
+      .def("forward", &forward, "token_ids"_a.noconvert(), "positions"_a.noconvert(),
+           "query_start_loc"_a.noconvert(), "seq_lens"_a.noconvert(),
+           "block_tables"_a.noconvert(), "slot_mapping"_a.noconvert())
+      .def("compute_logits", &compute_logits, "rows"_a.noconvert(), "out"_a.noconvert())
+      .def("timers", &timers)
+      .def("reset_timers", [](Model& model) { model.timers().reset(); })
+      .def_prop_ro("weight_bytes", &Model::weight_bytes)
+      .def_prop_ro(
+          "team", [](Model& model) -> ThreadTeam& { return model.team(); },
+          nb::rv_policy::reference_internal)
+      .def_prop_ro("num_threads", [](Model& model) { return model.team().size(); })
+      .def_prop_ro("isa", [](const Model& model) { return std::string(isa_name(model.isa())); });
+}
+
+}  // namespace chairlift
