@@ -13,7 +13,6 @@ from chairlift.engine.phase_timer import PhaseCallback, PhaseTimer
 from chairlift.errors import ConfigError
 from chairlift.inputs import CoreRequest
 from chairlift.kernels.cpu_model import CpuModel
-from chairlift.kernels.sampling import ThreadTeam
 from chairlift.kernels.threads import usable_threads
 from chairlift.models.loaded_model import LoadedModel
 from chairlift.models.loader import load_model
@@ -77,7 +76,7 @@ def build_core_of(config: EngineConfig, model: LoadedModel, timer: PhaseTimer) -
         )
     runner = CpuRunner(
         cpu_model,
-        Sampler(model.spec.vocab_size, ThreadTeam(cpu_model.num_threads)),
+        Sampler(model.spec.vocab_size, cpu_model.team),
         num_slots=config.scheduler.max_num_seqs,
         block_size=config.cache.block_size,
     )
