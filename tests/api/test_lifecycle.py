@@ -52,7 +52,7 @@ def test_the_start_is_reported_with_its_parts_and_what_to_try(own_server: Server
     total, parts = ready.removeprefix("Ready in ").split(" s: ")
     seconds = [float(part.rsplit(" ", 1)[1]) for part in parts.split(", ")]
     assert sum(seconds) == pytest.approx(float(total), abs=0.01 * len(seconds))
-    assert f"Web: {own_server.url}/docs" in text
+    assert f"Web: {own_server.url}/ " in text
     assert "Try: curl " in text
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
-from chairlift.server import routes_admin, routes_generate, routes_tokenize
+from chairlift.server import routes_admin, routes_generate, routes_page, routes_tokenize
 from chairlift.server.context import ServerContext
 from chairlift.server.engine_client import EngineClient
 from chairlift.server.error_handlers import add_error_handlers
@@ -42,7 +42,7 @@ def create_app(engine: EngineClient, settings: ServerSettings) -> FastAPI:
         texts=TokenTexts(engine.tokenizer),
         metrics=MetricsPage(engine.stats, names[0]),
     )
-    for routes in (routes_generate, routes_tokenize, routes_admin):
+    for routes in (routes_generate, routes_tokenize, routes_admin, routes_page):
         app.include_router(routes.router)
     add_error_handlers(app)
     app.openapi = lambda: openapi_of(app)  # type: ignore[method-assign]

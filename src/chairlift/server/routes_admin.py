@@ -7,7 +7,7 @@ from importlib.resources import files
 from fastapi import APIRouter
 from pydantic_core import to_json
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from chairlift.server.context import ServerContext, context_of
 from chairlift.server.metrics import CONTENT_TYPE
@@ -16,12 +16,6 @@ from chairlift.server.responses import ModelCard, ModelList, StatusResponse, Ver
 from chairlift.version import VERSION
 
 router = APIRouter(tags=["server"])
-
-
-@router.get("/", include_in_schema=False)
-async def root(request: Request) -> Response:
-    """Where a browser should go."""
-    return RedirectResponse(f"{request.scope.get('root_path', '')}/docs")
 
 
 @router.get("/docs", include_in_schema=False)

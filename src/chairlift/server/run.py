@@ -7,6 +7,7 @@ is imported while the engine process is already loading the model.
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import sys
 import time
@@ -59,6 +60,7 @@ async def _serve(config: EngineConfig, settings: ServerSettings, listening: sock
         url = url_of(listening)
 
         def report() -> None:
+            gc.freeze()  # what the start made stays: the collector need not look at it again
             print(_ready_text(engine, settings, url, time.monotonic() - started_s), flush=True)
 
         server: GracefulServer = build_server(engine, settings, report)
@@ -110,7 +112,7 @@ def _ready_text(engine: AsyncEngine, settings: ServerSettings, url: str, ready_s
             f"({_mib(info.kv_pool_bytes)}, {info.kv_pool_reason}); a request may have "
             f"{info.limits.max_total_tokens} tokens",
             f"Ready in {ready_s:.2f} s: {phases}, server {server_s:.2f}",
-            f"Web: {url}/docs",
+            f"Web: {url}/ (API reference: {url}/docs)",
             f"API: {url}/v1",
             f"Try: curl {url}/v1/chat/completions{key} -H 'Content-Type: application/json' "
             f"-d '{body}'",
