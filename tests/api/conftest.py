@@ -45,8 +45,9 @@ def small_server(random_model_path: Path) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def single_server(random_model_path: Path) -> Iterator[Server]:
-    """One request at a time."""
+    """One request at a time, and twelve in the queue."""
     yield from _serve(
         random_model_path,
         *("--dtype", "float32", "--num-kv-blocks", "2048", "--max-num-seqs", "1"),
+        *("--max-num-waiting", "12"),
     )

@@ -105,6 +105,27 @@ def test_a_client_that_leaves_the_queue_is_never_computed(single_server: Server)
     single_server.wait_idle()
 
 
+def test_a_full_queue_refuses_with_a_time_to_come_back(single_server: Server) -> None:
+    """vllm#18826: 12 may wait behind the one that runs."""
+    blocker = {"prompt": "go", "max_tokens": 8000, "ignore_eos": True}
+    events = single_server.stream("/v1/completions", blocker)
+    next(events)
+    with ThreadPoolExecutor(12) as threads:
+        body = {"prompt": "go", "max_tokens": 1}
+        queued = [
+            threads.submit(single_server.http.post, "/v1/completions", json=body) for _ in range(12)
+        ]
+        single_server.wait_until(
+            lambda: single_server.metric("num_requests_waiting") == 12, "12 waiting"
+        )
+        refused = single_server.http.post("/v1/completions", json=body)
+        events.close()
+        assert [answer.result().status_code for answer in queued] == [200] * 12
+    assert (refused.status_code, refused.json()["error"]["code"]) == (429, "engine_overloaded")
+    assert 1 <= int(refused.headers["retry-after"]) <= 600
+    single_server.wait_idle()
+
+
 def test_nine_of_ten_requests_are_seen_waiting_while_one_runs(single_server: Server) -> None:
     """vllm-omni#6547"""
     body = {"prompt": "go", "max_tokens": 500, "ignore_eos": True}

@@ -24,16 +24,16 @@ VOCAB_SIZE = 300
 
 
 class ByteTokenizer:
-    """Token ids are the bytes of UTF-8."""
+    """Token ids are the bytes of UTF-8; ids from 256 on stand for nothing."""
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         return list(text.encode())
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        return bytes(token_ids).decode(errors="replace")
+        return b"".join(map(self.token_bytes, token_ids)).decode(errors="replace")
 
     def token_bytes(self, token_id: int) -> bytes:
-        return bytes([token_id])
+        return bytes([token_id]) if token_id < 256 else b""
 
 
 class PlainChatTemplate:
