@@ -18,7 +18,7 @@ class AmxProducts {
   static constexpr int kGroupsAtOnce = 1;
 
   // Sets the tile shapes for this many rows; cheap while they stay the same.
-  void begin(int rows, int /*dim*/) {
+  void begin(int rows) {
     if (rows == configured_rows_) return;
     configure(rows);
     configured_rows_ = rows;
@@ -29,8 +29,8 @@ class AmxProducts {
   }
 
   // scores[g][r][:] = q[r] . k of group g. q: [rows, dim].
-  void scores(const Row* q, int rows, int dim, const std::byte* const* k, int groups, float* out) {
-    (void)rows;
+  void scores(const Row* q, int /*rows*/, int dim, const std::byte* const* k, int groups,
+              float* out) {
     settle_memory();
     for (int group = 0; group < groups; group++) {
       const std::byte* step = k[group];
@@ -52,9 +52,8 @@ class AmxProducts {
   }
 
   // out[r] += sum over groups and tokens of weights[g][r][token] v[g][token]. out: [rows, dim].
-  void values(const Row* weights, int rows, int dim, const std::byte* const* v, int groups,
+  void values(const Row* weights, int /*rows*/, int dim, const std::byte* const* v, int groups,
               float* out) {
-    (void)rows;
     settle_memory();
     int column = 0;
     for (; column + 64 <= dim; column += 64) {

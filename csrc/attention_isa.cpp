@@ -106,7 +106,7 @@ class Worker {
       for (int i = 0; i < dim_; i += kLanes) store_query(q + r * dim_ + i, head.values + i);
     }
     std::memset(scratch_.out, 0, static_cast<size_t>(rows) * static_cast<size_t>(dim_) * 4);
-    products_.begin(rows, dim_);
+    products_.begin(rows);
   }
 
   // Rounded to the compute dtype even where it is kept as float.

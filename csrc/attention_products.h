@@ -93,7 +93,7 @@ struct VectorProducts {
   static constexpr int kScoreStride = kTileRows * kGroupTokens;  // from group to group
   static constexpr int kGroupsAtOnce = kBlockColumns;
 
-  void begin(int /*rows*/, int /*dim*/) {}
+  void begin(int /*rows*/) {}
   void end() {}
 
   // scores[g][r][:] = q[r] . k of group g. q: [rows, dim].

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,6 @@ class Setting:
     attention_factor: float = 1.0
     norms: bool = False
     norm_eps: float = 1e-5
-    freed_blocks: frozenset[int] = field(default_factory=frozenset)
 
     @property
     def width(self) -> int:
@@ -126,12 +125,22 @@ def tolerance(setting: Setting, qkv: Floats) -> float:
 
 
 class Driver:
-    """Feeds sequences through one attention layer, block by block as an engine would."""
+    """Feeds sequences through one attention layer, block by block as an engine would.
 
-    def __init__(self, setting: Setting, sequences: Sequence[Floats], *, seed: int = 0) -> None:
+    Blocks are dealt out at random from `first_block` on; a few are left over.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        sequences: Sequence[Floats],
+        *,
+        seed: int = 0,
+        first_block: int = 0,
+    ) -> None:
         self.setting, self.sequences = setting, sequences
         needed = [-(-len(s) // setting.block_size) for s in sequences]
-        num_blocks = sum(needed) + 3
+        num_blocks = first_block + sum(needed) + 3
         self.team = _native.ThreadTeam(setting.num_threads)
         self.cache = _native.KvCache(
             num_layers=2,
@@ -141,7 +150,7 @@ class Driver:
             num_blocks=num_blocks,
             block_size=setting.block_size,
         )
-        for block in range(num_blocks):
+        for block in range(first_block, num_blocks):
             self.cache.fill_block(block, 0xFF)  # NaN in either dtype: stale memory at its worst
         self.layer = _native.AttentionLayer(
             isa=setting.isa,
@@ -156,7 +165,8 @@ class Driver:
             k_norm=setting.norm_weights("k"),
             norm_eps=setting.norm_eps,
         )
-        order = np.random.default_rng(seed).permutation(num_blocks).astype(np.int32)
+        blocks = np.arange(first_block, num_blocks, dtype=np.int32)
+        order = np.random.default_rng(seed).permutation(blocks)
         self.tables = np.full((len(sequences), max(needed)), -1, dtype=np.int32)
         for i, n in enumerate(needed):
             self.tables[i, :n], order = order[:n], order[n:]
@@ -193,7 +203,3 @@ def run_in_chunks(setting: Setting, qkv: Floats, chunk: int) -> Floats:
     driver = Driver(setting, [qkv])
     steps = [min(chunk, len(qkv) - i) for i in range(0, len(qkv), chunk)]
     return np.concatenate([driver.step([(0, n)])[0] for n in steps])
-
-
-def with_dtype_and_isa(setting: Setting, isa: str, dtype: str) -> Setting:
-    return replace(setting, isa=isa, dtype=dtype)

@@ -114,3 +114,16 @@ def test_large_scores_neither_overflow_nor_lose_the_maximum(isa: str, dtype: str
     out = run_in_chunks(setting, qkv, 40)
     limit = tolerance(setting, qkv)
     np.testing.assert_allclose(out, reference(setting, qkv, 0), rtol=0, atol=limit)
+
+
+@pytest.mark.parametrize("block_size", [5, 16])
+@pytest.mark.parametrize("isa", ISAS)
+def test_blocks_beyond_four_gibibytes_are_found(isa: str, block_size: int) -> None:
+    setting = Setting(isa, block_size=block_size)
+    bytes_per_token = 2 * setting.num_kv_heads * setting.head_dim * 4
+    first_block = 2**32 // (bytes_per_token * block_size)  # the memory before stays unused
+    qkv = make_qkv(setting, 50, seed=0)
+    driver = Driver(setting, [qkv], first_block=first_block)
+    (out,) = driver.step([(0, 50)])
+    limit = tolerance(setting, qkv)
+    np.testing.assert_allclose(out, reference(setting, qkv, 0), rtol=0, atol=limit)

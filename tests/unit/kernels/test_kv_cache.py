@@ -152,14 +152,32 @@ def test_inconsistent_batches_are_refused(changes: dict[str, Any], message: str)
         make_layer().run(**(good_step() | changes))
 
 
-def test_heads_that_do_not_share_evenly_are_refused() -> None:
-    team = _native.ThreadTeam(1)
-    with pytest.raises(ValueError, match="num_heads must be a multiple of num_kv_heads"):
-        _native.AttentionLayer(
-            isa=ISAS[0],
-            team=team,
-            cache=make_cache(),
-            num_heads=3,
-            inv_freq=np.ones(8),
-            scale=1.0,
-        )
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_heads": 3}, "num_heads must be a multiple of num_kv_heads"),
+        ({"inv_freq": np.ones(7)}, "inv_freq must have head_dim / 2 elements"),
+        ({"sliding_window": -1}, "sliding_window must be at least 0"),
+        ({"q_norm": np.ones(8, np.float32)}, "q_norm and k_norm must have head_dim elements"),
+        ({"isa": "mmx"}, "mmx"),
+    ],
+)
+def test_layers_that_do_not_fit_their_cache_are_refused(
+    changes: dict[str, Any], message: str
+) -> None:
+    arguments = {
+        "isa": ISAS[0],
+        "team": _native.ThreadTeam(1),
+        "cache": make_cache(),
+        "num_heads": 4,
+        "inv_freq": np.ones(8),
+        "scale": 1.0,
+    }
+    with pytest.raises(ValueError, match=message):
+        _native.AttentionLayer(**(arguments | changes))
+
+
+@pytest.mark.parametrize("block", [-1, 4])
+def test_only_blocks_of_the_cache_can_be_filled(block: int) -> None:
+    with pytest.raises(ValueError, match=f"block must be between 0 and 3, got {block}"):
+        make_cache().fill_block(block, 0)
