@@ -58,6 +58,7 @@ bench: setup ## output tokens per second at 1, 8, 32 and 64 requests
 docs: setup-dev ## write the generated pages anew
 	$(BIN)/python docs/generate_cli.py
 	$(BIN)/python docs/draw_step.py
+	$(BIN)/python docs/draw_timelines.py
 
 clean: ## remove .venv and everything built
 	rm -rf $(VENV) build
