@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 from chairlift.config import BatchingMode, EngineLimits, SchedulerConfig
 from chairlift.core.scheduler import Scheduler
@@ -91,6 +92,8 @@ def make_request(
     arrival_time_s: float = 0.0,
     cache_salt: str = "",
     eos: tuple[int, ...] = (),
+    tenant: str = "",
+    priority: int = 0,
     **params: object,
 ) -> CoreRequest:
     """A request whose prompt is given, or so many tokens that no other request id has."""
@@ -104,6 +107,8 @@ def make_request(
         arrival_time_s=arrival_time_s,
         eos_token_ids=eos,
         cache_salt=cache_salt,
+        tenant=tenant,
+        priority=priority,
     )
 
 
@@ -120,6 +125,7 @@ class Bench:
         batching: BatchingMode = "continuous",
         batch_window_s: float = 0.0,
         enable_prefix_caching: bool = True,
+        **scheduler_options: Any,
     ) -> None:
         self.scheduler = Scheduler(
             SchedulerConfig(
@@ -127,6 +133,7 @@ class Bench:
                 max_num_batched_tokens=max_num_batched_tokens,
                 batching=batching,
                 batch_window_s=batch_window_s,
+                **scheduler_options,
             ),
             make_limits(num_kv_blocks, block_size),
             enable_prefix_caching=enable_prefix_caching,
@@ -136,11 +143,13 @@ class Bench:
         self.outputs: dict[str, list[StepOutput]] = {}
         self.returned_at: dict[str, int] = {}
         self.batches: list[dict[str, int]] = []
+        self.tenant_of: dict[str, str] = {}
 
     def add(self, *requests: CoreRequest) -> None:
         """Queue requests."""
         for request in requests:
             self.scheduler.add_request(request)
+            self.tenant_of[request.request_id] = request.tenant
 
     def step(self) -> SchedulerOutput:
         """Run one step; an empty plan is executed too, but not counted among ``batches``."""
@@ -171,6 +180,11 @@ class Bench:
                 return
             self.step()
         raise AssertionError(f"still work after {max_steps} steps")
+
+    def tenants_running(self) -> list[str]:
+        """Tenants of the requests in the last batch."""
+        names = self.batches[-1] if self.batches else {}
+        return [self.tenant_of[name] for name in names]
 
     def tokens_of(self, request_id: str) -> list[int]:
         """All output tokens of a request so far."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from chairlift.errors import ConfigError
 
 Dtype = Literal["float32", "bfloat16"]
 BatchingMode = Literal["continuous", "static", "dynamic"]
+PolicyName = Literal["fcfs", "priority", "fair", "prefix"]
 
 DEFAULT_MODEL = "smollm2-135m"
 
@@ -64,6 +66,28 @@ class CacheConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class TenantConfig:
+    """What one tenant may have.
+
+    Attributes:
+        name: As requests name it; the empty name is everybody without one.
+        weight: Share of service under the ``fair`` policy, relative to other tenants.
+        max_running: Most of its requests running at once; 0: no limit of its own.
+    """
+
+    name: str
+    weight: float = 1.0
+    max_running: int = 0
+
+    def __post_init__(self) -> None:
+        _check_at_least("max_running", self.max_running, 0)
+        if not 0.0 < self.weight <= 1e6:
+            raise ConfigError(
+                f"weight of tenant {self.name!r} must be above 0 and at most 1e6, got {self.weight}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class SchedulerConfig:
     """What one step may hold, and in which mode requests are batched.
 
@@ -76,6 +100,16 @@ class SchedulerConfig:
             to the end of its longest member; ``dynamic`` does so with batches collected for
             ``batch_window_s``. Those two exist to be compared with.
         batch_window_s: How long ``dynamic`` waits for a batch to fill, in seconds.
+        scheduling_policy: Who goes next: ``fcfs`` first come, first served; ``priority`` urgent
+            requests first; ``fair`` equal service for tenants; ``prefix`` cached prefixes first.
+        priority_aging_s: Under ``priority``, waiting so long counts like one priority step, in
+            seconds.
+        prefix_max_wait_s: Under ``prefix``, who has waited so long goes first, in seconds.
+        max_head_passes: How many later requests may start before one whose KV blocks are not
+            there; then blocks are kept for it.
+        tenants: Weights and limits of tenants that are not like the others.
+        policy_class: A policy of your own instead of ``scheduling_policy``; called with this
+            configuration.
     """
 
     max_num_seqs: int = 128
@@ -83,12 +117,25 @@ class SchedulerConfig:
     max_num_waiting: int = 4096
     batching: BatchingMode = "continuous"
     batch_window_s: float = 0.05
+    scheduling_policy: PolicyName = "fcfs"
+    priority_aging_s: float = 10.0
+    prefix_max_wait_s: float = 2.0
+    max_head_passes: int = 32
+    tenants: tuple[TenantConfig, ...] = ()
+    policy_class: Callable[[SchedulerConfig], Any] | None = None
 
     def __post_init__(self) -> None:
         _check_at_least("max_num_seqs", self.max_num_seqs, 1)
         _check_at_least("max_num_batched_tokens", self.max_num_batched_tokens, 1)
         _check_at_least("max_num_waiting", self.max_num_waiting, 1)
         _check_choice("batching", self.batching, get_args(BatchingMode))
+        _check_choice("scheduling_policy", self.scheduling_policy, get_args(PolicyName))
+        _check_at_least("max_head_passes", self.max_head_passes, 0)
+        for name in ("priority_aging_s", "prefix_max_wait_s"):
+            if not 0.0 < getattr(self, name) <= 86400.0:
+                raise ConfigError(
+                    f"{name} must be above 0 and at most 86400 seconds, got {getattr(self, name)}"
+                )
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise ConfigError(
                 f"max_num_batched_tokens ({self.max_num_batched_tokens}) must be at least "

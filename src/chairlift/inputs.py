@@ -17,6 +17,8 @@ class GenerateRequest:
         sampling_params: ``max_tokens`` and ``seed`` are set; checked against the vocabulary.
         arrival_time_s: When it came, on the engine's monotonic clock, in seconds.
         cache_salt: Requests share prefix-cache blocks only with requests of the same salt.
+        tenant: On whose account it runs.
+        priority: Lower is more urgent; counts under the ``priority`` policy.
     """
 
     request_id: str
@@ -24,6 +26,8 @@ class GenerateRequest:
     sampling_params: SamplingParams
     arrival_time_s: float
     cache_salt: str = ""
+    tenant: str = ""
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +47,5 @@ class CoreRequest:
     eos_token_ids: tuple[int, ...]
     choice_index: int = 0
     cache_salt: str = ""
+    tenant: str = ""
+    priority: int = 0

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fakes import Bench, expected_tokens, make_request
 
+from chairlift.config import TenantConfig
 from chairlift.core.scheduler_output import SchedulerOutput
 from chairlift.inputs import CoreRequest
 from chairlift.outputs import FinishReason
@@ -21,6 +22,8 @@ class Arrival:
     num_prompt_tokens: int
     max_tokens: int
     shared_prefix: int
+    priority: int
+    tenant: str
     cancel_after: int | None
 
 
@@ -30,6 +33,8 @@ arrivals = st.builds(
     num_prompt_tokens=st.integers(1, 24),
     max_tokens=st.integers(1, 12),
     shared_prefix=st.integers(0, 16),
+    priority=st.integers(-2, 2),
+    tenant=st.sampled_from(["", "a", "b"]),
     cancel_after=st.one_of(st.none(), st.none(), st.integers(0, 15)),
 )
 
@@ -38,7 +43,14 @@ def request_of(index: int, arrival: Arrival) -> CoreRequest:
     """A request whose first tokens are those of all others with a shared prefix."""
     own = make_request(f"r{index}", arrival.num_prompt_tokens).prompt_token_ids
     prompt = [*range(500, 500 + arrival.shared_prefix), *own][: max(1, arrival.num_prompt_tokens)]
-    return make_request(f"r{index}", prompt, max_tokens=arrival.max_tokens)
+    return make_request(
+        f"r{index}",
+        prompt,
+        max_tokens=arrival.max_tokens,
+        arrival_time_s=float(arrival.step),
+        priority=arrival.priority,
+        tenant=arrival.tenant,
+    )
 
 
 def check_plan(bench: Bench, plan: SchedulerOutput, max_num_seqs: int, budget: int) -> None:
@@ -54,9 +66,10 @@ def check_plan(bench: Bench, plan: SchedulerOutput, max_num_seqs: int, budget: i
     )
     assert 0 <= stats.num_running <= max_num_seqs
     assert stats.num_waiting >= 0
+    assert sum(name == "b" for name in bench.tenants_running()) <= 2
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(
     plan=st.lists(arrivals, min_size=1, max_size=14),
     max_num_seqs=st.integers(1, 6),
@@ -65,6 +78,7 @@ def check_plan(bench: Bench, plan: SchedulerOutput, max_num_seqs: int, budget: i
     block_size=st.sampled_from([4, 5, 16]),
     caching=st.booleans(),
     batching=st.sampled_from(["continuous", "continuous", "static", "dynamic"]),
+    policy=st.sampled_from(["fcfs", "priority", "fair", "prefix"]),
 )
 def test_every_request_gets_exactly_its_tokens_and_gives_back_every_block(
     plan: list[Arrival],
@@ -74,6 +88,7 @@ def test_every_request_gets_exactly_its_tokens_and_gives_back_every_block(
     block_size: int,
     caching: bool,
     batching: str,
+    policy: str,
 ) -> None:
     budget = max_num_seqs + extra_budget
     bench = Bench(
@@ -84,6 +99,9 @@ def test_every_request_gets_exactly_its_tokens_and_gives_back_every_block(
         batching=batching,  # type: ignore[arg-type]
         batch_window_s=2.0,
         enable_prefix_caching=caching,
+        scheduling_policy=policy,
+        tenants=(TenantConfig("a", weight=2.0), TenantConfig("b", max_running=2)),
+        max_head_passes=2,
     )
     requests = [request_of(i, arrival) for i, arrival in enumerate(plan)]
     last_arrival = max(arrival.step for arrival in plan)

@@ -44,6 +44,22 @@ class KVCacheManager:
         """Blocks that hold so many tokens."""
         return -(-num_tokens // self.block_size)
 
+    def cached_tokens(self, request: Request) -> int:
+        """Leading tokens of a request without blocks that the prefix cache has now."""
+        return len(self._find_cached_prefix(request)) * self.block_size
+
+    def num_missing_blocks(self, request: Request, num_reserved_blocks: int) -> int:
+        """How many more blocks would have to be available for :meth:`start` to succeed."""
+        cached = self._find_cached_prefix(request)
+        num_revived = sum(1 for block_id in cached if self.pool.ref_count(block_id) == 0)
+        num_new = self.num_blocks_for(request.num_tokens) - len(cached)
+        return num_new + num_revived + num_reserved_blocks - self.pool.num_available
+
+    def num_own_blocks(self, request: Request) -> int:
+        """Blocks that nobody else holds: those that become available when it lets go."""
+        table = self._tables.get(request.request_id, ())
+        return sum(1 for block_id in table if self.pool.ref_count(block_id) == 1)
+
     def start(self, request: Request, num_reserved_blocks: int) -> int | None:
         """Give a request without blocks room for all its tokens, cached prefix included.
 

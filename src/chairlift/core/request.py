@@ -24,6 +24,8 @@ class Request:
     each time it does, a token is sampled and ``num_tokens`` grows by one.
 
     Attributes:
+        arrival_index: How many requests came before it; the order of arrival.
+        num_times_passed: Later requests that started before it because its blocks were not there.
         token_ids: Prompt and output so far.
         num_computed_tokens: Leading tokens whose KV is in the cache.
         max_num_tokens: Length at which it ends.
@@ -38,6 +40,7 @@ class Request:
     """
 
     __slots__ = (
+        "arrival_index",
         "block_hashes",
         "core_request",
         "finish_reason",
@@ -49,18 +52,25 @@ class Request:
         "num_preemptions",
         "num_prompt_tokens",
         "num_slots",
+        "num_times_passed",
         "only_scores_prompt",
         "request_id",
         "scheduled_s",
         "status",
         "stop_token_ids",
+        "tenant",
         "token_ids",
     )
 
-    def __init__(self, core_request: CoreRequest, max_model_len: int) -> None:
+    def __init__(
+        self, core_request: CoreRequest, max_model_len: int, arrival_index: int = 0
+    ) -> None:
         params = core_request.sampling_params
         self.core_request = core_request
         self.request_id = core_request.request_id
+        self.tenant = core_request.tenant
+        self.arrival_index = arrival_index
+        self.num_times_passed = 0
         self.token_ids: list[int] = list(core_request.prompt_token_ids)
         self.num_prompt_tokens = len(self.token_ids)
         self.num_computed_tokens = 0
@@ -89,6 +99,25 @@ class Request:
     def num_output_tokens(self) -> int:
         """Output tokens so far."""
         return len(self.token_ids) - self.num_prompt_tokens
+
+    def accept(
+        self, sampled: tuple[int, ...]
+    ) -> tuple[tuple[int, ...], FinishReason | None, int | None]:
+        """Append sampled tokens up to the one that ends the request, if one does.
+
+        Returns:
+            The tokens appended, why the request ends (``None``: it goes on), and the stop token id
+            of the request that ended it, if one did.
+        """
+        known = self.token_ids
+        for count, token_id in enumerate(sampled, start=1):
+            known.append(token_id)
+            if token_id in self.stop_token_ids:
+                is_eos = token_id not in self.core_request.sampling_params.stop_token_ids
+                return sampled[:count], FinishReason.STOP, None if is_eos else token_id
+            if len(known) >= self.max_num_tokens:
+                return sampled[:count], FinishReason.LENGTH, None
+        return sampled, None, None
 
     def timings(self, last_token_s: float) -> RequestTimings:
         """The request's moments, its last token having come at ``last_token_s``."""

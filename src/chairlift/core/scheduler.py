@@ -6,14 +6,20 @@ that computed catches up with known:
 
     tokens for a request = min(num_tokens - num_computed_tokens, what is left of the step's budget)
 
-Running requests come first, then preempted ones, then waiting ones in order of arrival, under three
-limits: ``max_num_seqs`` requests, ``max_num_batched_tokens`` tokens, and the KV blocks of the pool.
-A request whose tokens are all computed samples its next token in that step. When a running request
-finds no block, the one that arrived last loses its own and returns later (recompute preemption).
+Running requests come first, then the others in the order of the policy (a preempted request before
+its equals that never ran), under three limits: ``max_num_seqs`` requests,
+``max_num_batched_tokens`` tokens, and the KV blocks of the pool. A request whose tokens are all
+computed samples its next token in that step. When a running request finds no block, the last one in
+the policy's order loses its own and returns later (recompute preemption).
 
 Why nothing wedges: no request is admitted that could not finish in an empty pool (``EngineLimits``
-is the one bound, shared with the validator), and the running request that arrived first is never
-preempted for another. So it always ends, and then the next one is first.
+is the one bound, shared with the validator). A running request loses its blocks only because one
+before it gets an output token, which is kept for ever, or because a more urgent one starts, and
+urgency is a strict order. Outputs are finite, so preemptions are, and everything ends.
+
+Why nothing starves: who lacks blocks lets later requests pass, at most ``max_head_passes`` of them;
+long prompts share the step's tokens with those behind them; and each policy bounds the wait of
+whoever it puts last.
 """
 
 from __future__ import annotations
@@ -21,10 +27,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from chairlift.config import EngineLimits, SchedulerConfig
+from chairlift.core.accounts import TokenAccounts
 from chairlift.core.batching import make_batching
 from chairlift.core.kv_cache_manager import KVCacheManager
+from chairlift.core.policies import make_policy
+from chairlift.core.preemption import num_to_displace
 from chairlift.core.request import Request, RequestStatus
-from chairlift.core.request_queue import RequestQueue
 from chairlift.core.scheduler_output import (
     ModelRunnerOutput,
     NewRequest,
@@ -34,7 +42,16 @@ from chairlift.core.scheduler_output import (
 from chairlift.core.scheduler_stats import SchedulerStats
 from chairlift.errors import ContextLengthError
 from chairlift.inputs import CoreRequest
-from chairlift.outputs import FinishReason, StepOutput, TokenLogprob
+from chairlift.outputs import FinishReason, StepOutput
+
+_MIN_PREFILL_SHARE = 16
+"""Tokens that a prompt gets at least while it shares the budget: a chunk has a fixed cost."""
+
+_MAX_SHARING_PROMPTS = 4
+"""Prompts that share the budget of one step; more would each take too many steps."""
+
+_MAX_PASSED_IN_A_STEP = 8
+"""Requests without room that are passed over in one step: bounds the cost of the step."""
 
 
 class Scheduler:
@@ -57,9 +74,12 @@ class Scheduler:
             limits.num_kv_blocks, limits.block_size, enable_prefix_caching=enable_prefix_caching
         )
         self._requests: dict[str, Request] = {}
-        self._running: list[Request] = []  # in order of arrival
-        self._preempted = RequestQueue()
-        self._waiting = RequestQueue()
+        self._policy = make_policy(config, self.kv_cache.cached_tokens)
+        self._max_running_of = {t.name: t.max_running for t in config.tenants if t.max_running}
+        self._running: list[Request] = []  # in the policy's order
+        self._num_preempted = 0  # of those in the policy's line
+        self._prefilling: dict[str, Request] = {}  # running, with more than one token to compute
+        self._num_arrived = 0
         self._finished_ids: list[str] = []  # the runner has not been told yet
         self._known_to_runner: set[str] = set()
         # Room kept for running requests to grow into when others are admitted, so that admission
@@ -67,8 +87,7 @@ class Scheduler:
         self._watermark_blocks = limits.num_kv_blocks // 100
         self._step = 0
         self._num_preemptions = 0
-        self._num_prompt_tokens = 0
-        self._num_generation_tokens = 0
+        self._accounts = TokenAccounts(self._policy.served)
 
     @property
     def has_work(self) -> bool:
@@ -82,7 +101,7 @@ class Scheduler:
             ContextLengthError: It could not finish in an empty pool.
             ValueError: A live request has the same id.
         """
-        request = Request(core_request, self._limits.max_model_len)
+        request = Request(core_request, self._limits.max_model_len, self._num_arrived)
         max_tokens = request.max_num_tokens - request.num_prompt_tokens
         if not self._limits.fits(request.num_prompt_tokens, max_tokens):
             raise ContextLengthError(
@@ -91,8 +110,10 @@ class Scheduler:
             )
         if request.request_id in self._requests:
             raise ValueError(f"request id {request.request_id} is in use")
+        self._num_arrived += 1
         self._requests[request.request_id] = request
-        self._waiting.append(request)
+        self._policy.arrived(request)
+        self._policy.add(request)
 
     def abort(self, request_ids: Iterable[str]) -> list[StepOutput]:
         """End requests from outside, whatever they are doing; unknown ids are ignored."""
@@ -113,22 +134,38 @@ class Scheduler:
         )
         self._finished_ids = []
         self._step += 1
-        budget = self._schedule_running(plan, self._config.max_num_batched_tokens)
-        if not plan.preempted_request_ids:
-            budget = self._schedule_preempted(plan, budget)
-            if not self._preempted:
-                self._schedule_waiting(plan, budget, now_s)
+        self._displace(plan, now_s)
+        if self._policy.reorders:
+            self._policy.order_running(self._running)
+        budget = self._config.max_num_batched_tokens
+        share = self._prefill_share(budget)
+        num_displaced = len(plan.preempted_request_ids)
+        budget = self._schedule_running(plan, budget, share)
+        if len(plan.preempted_request_ids) == num_displaced:
+            budget = self._schedule_line(plan, budget, share, now_s)
+        if budget > 0 and share < self._config.max_num_batched_tokens:
+            self._hand_out_rest(plan, budget)
         return plan
 
-    def _schedule_running(self, plan: SchedulerOutput, budget: int) -> int:
-        """Give running requests their tokens, oldest first; returns what is left of the budget."""
+    def _prefill_share(self, budget: int) -> int:
+        """Most tokens that one prompt gets while others wait for theirs."""
+        num_free_slots = self._config.max_num_seqs - len(self._running)
+        num_prompts = len(self._prefilling) + min(len(self._policy), num_free_slots)
+        if num_prompts <= 1:
+            return budget
+        num_decodes = len(self._running) - len(self._prefilling)
+        share = (budget - num_decodes) // min(num_prompts, _MAX_SHARING_PROMPTS)
+        return max(share, _MIN_PREFILL_SHARE)
+
+    def _schedule_running(self, plan: SchedulerOutput, budget: int, share: int) -> int:
+        """Give running requests their tokens, in order; returns what is left of the budget."""
         running, scheduled = self._running, plan.scheduled
         index = 0
         while index < len(running) and budget > 0:
             request = running[index]
             index += 1
             start, num_known = request.num_computed_tokens, len(request.token_ids)
-            end = min(num_known, start + budget)
+            end = min(num_known, start + budget, start + share)
             new_block_ids: tuple[int, ...] = ()
             if end > request.num_slots:
                 grown = self._grow(request, end, plan)
@@ -143,6 +180,22 @@ class Scheduler:
                 )
             )
         return budget
+
+    def _hand_out_rest(self, plan: SchedulerOutput, budget: int) -> None:
+        """Give what nobody else wanted to prompts that were held to their share, in order."""
+        for index, row in enumerate(plan.scheduled):
+            request = self._prefilling.get(row.request_id)
+            if request is None or budget == 0:
+                continue
+            end = row.num_computed_tokens + row.num_scheduled_tokens
+            num_more = min(request.num_tokens - end, budget)
+            if num_more > 0:
+                budget -= num_more
+                plan.scheduled[index] = row._replace(
+                    num_scheduled_tokens=row.num_scheduled_tokens + num_more,
+                    yields_token=end + num_more == request.num_tokens
+                    and not request.only_scores_prompt,
+                )
 
     def _grow(
         self, request: Request, num_tokens: int, plan: SchedulerOutput
@@ -159,62 +212,108 @@ class Scheduler:
                 return None
         return new_block_ids
 
-    def _schedule_preempted(self, plan: SchedulerOutput, budget: int) -> int:
-        """Bring back preempted requests, oldest first, while all that each needs fits."""
-        while budget > 0 and (request := self._preempted.head()):
-            # Each running request, this one included, may need one more block at the next step;
-            # with that much room left it does not lose its blocks again at once.
-            num_reserved_blocks = len(self._running) + 1 if self._running else 0
-            num_tokens = self._board(request, plan, budget, num_reserved_blocks)
-            if num_tokens is None:
-                break
-            self._preempted.remove(request)
-            budget -= num_tokens
-        return budget
+    def _displace(self, plan: SchedulerOutput, now_s: float) -> None:
+        """Make room for the next request, if running ones must give way to it and that helps.
 
-    def _schedule_waiting(self, plan: SchedulerOutput, budget: int, now_s: float) -> None:
-        """Start waiting requests in order of arrival, until a limit stops the first of them."""
-        if not self._waiting:
+        Takes slot and blocks from the last in order, no more of them than needed.
+        """
+        request = self._policy.next(now_s, (), ()) if self._running else None
+        if request is None or not self._policy.gives_way(request, self._running[-1]):
             return
+        num_victims = num_to_displace(
+            request,
+            self._running,
+            self._policy,
+            self.kv_cache,
+            needs_slot=len(self._running) >= self._config.max_num_seqs,
+            num_missing_blocks=self.kv_cache.num_missing_blocks(
+                request, self._num_reserved(request)
+            ),
+        )
+        for _ in range(num_victims):
+            self._preempt(self._running.pop(), plan)
+
+    def _schedule_line(self, plan: SchedulerOutput, budget: int, share: int, now_s: float) -> int:
+        """Start or bring back requests in the policy's order; returns what is left of the budget.
+
+        Ends at the first that finds no slot. One that has never run and finds no blocks lets later
+        ones pass, a bounded number of times; one that was preempted lets nobody pass.
+        """
+        num_waiting = len(self._policy) - self._num_preempted
         may_board = self._batching.num_boarding(
-            len(self._running), len(self._waiting), self._oldest_wait_s(now_s)
+            len(self._running), num_waiting, self._oldest_wait_s(now_s)
         )
         num_boarded = 0
-        while num_boarded < may_board and budget > 0 and (request := self._waiting.head()):
-            num_reserved_blocks = self._watermark_blocks if self._running else 0
-            num_tokens = self._board(request, plan, budget, num_reserved_blocks)
-            if num_tokens is None:
+        passed: list[Request] = []
+        full_tenants: set[str] = set()
+        while budget > 0 and len(self._running) < self._config.max_num_seqs:
+            request = self._policy.next(now_s, passed, full_tenants)
+            if request is None:
                 break
-            self._waiting.remove(request)
-            request.scheduled_s = now_s
-            request.num_cached_tokens = request.num_computed_tokens
-            num_boarded += 1
-            budget -= num_tokens
+            was_preempted = request.status is RequestStatus.PREEMPTED
+            if not was_preempted and num_boarded == may_board:
+                break
+            if self._tenant_is_full(request.tenant):
+                full_tenants.add(request.tenant)
+                continue
+            num_tokens = self._board(request, plan, min(budget, share), now_s)
+            if num_tokens is not None:
+                budget -= num_tokens
+                num_boarded += not was_preempted
+                for other in passed:
+                    other.num_times_passed += 1
+            elif self._lets_others_pass(request) and len(passed) < _MAX_PASSED_IN_A_STEP:
+                passed.append(request)
+            else:
+                break
         self._batching.boarded(num_boarded)
+        return budget
+
+    def _lets_others_pass(self, request: Request) -> bool:
+        is_new = request.status is RequestStatus.WAITING
+        return is_new and request.num_times_passed < self._config.max_head_passes
+
+    def _tenant_is_full(self, tenant: str) -> bool:
+        most = self._max_running_of.get(tenant)
+        return most is not None and sum(r.tenant == tenant for r in self._running) >= most
+
+    def _num_reserved(self, request: Request) -> int:
+        """Blocks that must stay available when a request boards, for those that run to grow into.
+
+        Each running request, a returning one included, may need one more at the next step; with so
+        much room left, a returning request does not lose its blocks again at once.
+        """
+        if not self._running:
+            return 0
+        is_preempted = request.status is RequestStatus.PREEMPTED
+        return len(self._running) + 1 if is_preempted else self._watermark_blocks
 
     def _board(
-        self, request: Request, plan: SchedulerOutput, budget: int, num_reserved_blocks: int
+        self, request: Request, plan: SchedulerOutput, most: int, now_s: float
     ) -> int | None:
-        """Move a request into the running set if a slot and its blocks are there.
-
-        Args:
-            num_reserved_blocks: Blocks that must stay available afterwards.
+        """Move a request from the line into the running set if its blocks are there.
 
         Returns:
-            The tokens it gets in this step, or ``None`` if it stays where it is.
+            The tokens it gets in this step, at most ``most``, or ``None`` if it stays in the line.
         """
-        if len(self._running) >= self._config.max_num_seqs:
-            return None
-        num_computed = self.kv_cache.start(request, num_reserved_blocks)
+        num_computed = self.kv_cache.start(request, self._num_reserved(request))
         if num_computed is None:
             return None
+        self._policy.remove(request)
+        if request.status is RequestStatus.PREEMPTED:
+            self._num_preempted -= 1
+        else:
+            request.scheduled_s = request.scheduled_s or now_s
+            request.num_cached_tokens = num_computed
         if request.request_id not in self._known_to_runner:
             self._known_to_runner.add(request.request_id)
             plan.new_requests.append(NewRequest(request.core_request))
         request.status = RequestStatus.RUNNING
         request.num_computed_tokens = num_computed
         self._running.append(request)
-        num_tokens = min(request.num_tokens - num_computed, budget)
+        self._policy.order_running(self._running)
+        self._prefilling[request.request_id] = request
+        num_tokens = min(request.num_tokens - num_computed, most)
         plan.scheduled.append(
             ScheduledRequest(
                 request.request_id,
@@ -228,7 +327,7 @@ class Scheduler:
         return num_tokens
 
     def _preempt(self, request: Request, plan: SchedulerOutput) -> None:
-        """Take a running request's blocks away; its tokens stay, and it returns before others.
+        """Take blocks and slot of a request just out of the running set; its tokens stay.
 
         Its full blocks stay in the prefix cache until somebody needs them.
         """
@@ -236,8 +335,10 @@ class Scheduler:
         request.status = RequestStatus.PREEMPTED
         request.num_computed_tokens = 0
         request.num_preemptions += 1
+        self._prefilling.pop(request.request_id, None)
         self._num_preemptions += 1
-        self._preempted.push_front(request)
+        self._num_preempted += 1
+        self._policy.add(request)
         plan.preempted_request_ids.append(request.request_id)
 
     def update(
@@ -253,95 +354,27 @@ class Scheduler:
             request = self._requests.get(row.request_id)
             if request is None:
                 continue
-            output = self._update_request(request, row, result, now_s)
+            output = self._accounts.take_in(request, row, result, now_s)
+            if row.yields_token:
+                self._prefilling.pop(row.request_id, None)
+            if output is None or output.error is None:
+                self.kv_cache.record_computed(request)
             if output is not None:
                 outputs.append(output)
-                some_ended |= output.finish_reason is not None
+                if output.finish_reason is not None:
+                    self._forget(request, output.finish_reason)
+                    some_ended = True
         if some_ended:
             self._running = [r for r in self._running if r.status is RequestStatus.RUNNING]
         return self._batching.release(outputs, self._num_boarded())
-
-    def _update_request(
-        self, request: Request, row: ScheduledRequest, result: ModelRunnerOutput, now_s: float
-    ) -> StepOutput | None:
-        request_id = row.request_id
-        if result.errors and request_id in result.errors:
-            self._forget(request, FinishReason.ERROR)
-            error = result.errors[request_id]
-            return StepOutput(request_id, finish_reason=FinishReason.ERROR, error=error)
-        if row.num_computed_tokens < request.num_prompt_tokens:
-            self._count_prompt_tokens(request, row)
-        request.num_computed_tokens = row.num_computed_tokens + row.num_scheduled_tokens
-        self.kv_cache.record_computed(request)
-        prompt_logprobs = result.prompt_logprobs.get(request_id, ())
-        if not row.yields_token:
-            return self._update_prompt(request, prompt_logprobs, now_s)
-        token_ids, finish_reason, stop_reason = self._accept(
-            request, result.sampled_token_ids[request_id]
-        )
-        is_first = request.first_token_s == 0.0
-        if is_first:
-            request.first_token_s = now_s
-        if finish_reason is not None:
-            self._forget(request, finish_reason)
-        logprobs = result.logprobs.get(request_id, ())
-        return StepOutput(
-            request_id,
-            token_ids,
-            finish_reason,
-            stop_reason,
-            logprobs[: len(token_ids)],
-            prompt_logprobs,
-            request.num_cached_tokens,
-            request.timings(now_s) if is_first or finish_reason is not None else None,
-        )
-
-    def _update_prompt(
-        self, request: Request, prompt_logprobs: tuple[TokenLogprob, ...], now_s: float
-    ) -> StepOutput | None:
-        """A prompt has been computed further and no token sampled."""
-        is_done = request.only_scores_prompt and request.num_computed_tokens == request.num_tokens
-        if is_done:
-            self._forget(request, FinishReason.LENGTH)
-        if not (is_done or prompt_logprobs):
-            return None
-        return StepOutput(
-            request.request_id,
-            finish_reason=FinishReason.LENGTH if is_done else None,
-            prompt_logprobs=prompt_logprobs,
-            num_cached_tokens=request.num_cached_tokens,
-            timings=request.timings(now_s) if is_done else None,
-        )
-
-    def _accept(
-        self, request: Request, sampled: tuple[int, ...]
-    ) -> tuple[tuple[int, ...], FinishReason | None, int | None]:
-        """Append sampled tokens up to the one that ends the request, if one does."""
-        known = request.token_ids
-        for count, token_id in enumerate(sampled, start=1):
-            known.append(token_id)
-            self._num_generation_tokens += 1
-            if token_id in request.stop_token_ids:
-                is_eos = token_id not in request.core_request.sampling_params.stop_token_ids
-                return sampled[:count], FinishReason.STOP, None if is_eos else token_id
-            if len(known) >= request.max_num_tokens:
-                return sampled[:count], FinishReason.LENGTH, None
-        return sampled, None, None
-
-    def _count_prompt_tokens(self, request: Request, row: ScheduledRequest) -> None:
-        """Prompt tokens count once, when they are first computed, not after a preemption."""
-        if request.num_preemptions == 0:
-            left = request.num_prompt_tokens - row.num_computed_tokens
-            self._num_prompt_tokens += max(0, min(left, row.num_scheduled_tokens))
 
     def _finish(self, request: Request, reason: FinishReason) -> None:
         """End a request in any state."""
         if request.status is RequestStatus.RUNNING:
             self._running.remove(request)
-        elif request.status is RequestStatus.PREEMPTED:
-            self._preempted.remove(request)
         else:
-            self._waiting.remove(request)
+            self._policy.remove(request)
+            self._num_preempted -= request.status is RequestStatus.PREEMPTED
         self._forget(request, reason)
 
     def _forget(self, request: Request, reason: FinishReason) -> None:
@@ -349,23 +382,25 @@ class Scheduler:
         request.status = RequestStatus.FINISHED
         request.finish_reason = reason
         self.kv_cache.free(request)
+        self._policy.left(request)
+        self._prefilling.pop(request.request_id, None)
         del self._requests[request.request_id]
         if request.request_id in self._known_to_runner:
             self._known_to_runner.remove(request.request_id)
             self._finished_ids.append(request.request_id)
 
     def _num_boarded(self) -> int:
-        return len(self._running) + len(self._preempted)
+        return len(self._running) + self._num_preempted
 
     def _oldest_wait_s(self, now_s: float) -> float:
-        head = self._waiting.head()
-        return 0.0 if head is None else now_s - head.core_request.arrival_time_s
+        first = self._policy.next(now_s, (), ())
+        return 0.0 if first is None else now_s - first.core_request.arrival_time_s
 
     def next_wakeup_s(self, now_s: float) -> float | None:
         """Seconds after which an otherwise idle engine should schedule again, if at all."""
         if self._num_boarded():
             return 0.0
-        return self._batching.wait_s(len(self._waiting), self._oldest_wait_s(now_s))
+        return self._batching.wait_s(len(self._policy), self._oldest_wait_s(now_s))
 
     def reset_prefix_cache(self) -> int:
         """Forget all cached blocks that nobody holds; returns how many those were."""
@@ -376,13 +411,13 @@ class Scheduler:
         pool, prefix = self.kv_cache.pool, self.kv_cache.prefix_counts
         return SchedulerStats(
             num_running=len(self._running),
-            num_waiting=len(self._waiting) + len(self._preempted),
+            num_waiting=len(self._policy),
             num_live_blocks=pool.num_live,
             num_cached_blocks=pool.num_cached,
             num_free_blocks=pool.num_free,
             num_preemptions_total=self._num_preemptions,
-            prompt_tokens_total=self._num_prompt_tokens,
-            generation_tokens_total=self._num_generation_tokens,
+            prompt_tokens_total=self._accounts.num_prompt_tokens,
+            generation_tokens_total=self._accounts.num_generation_tokens,
             prefix_cache_queried_tokens=prefix.num_queried_tokens,
             prefix_cache_hit_tokens=prefix.num_hit_tokens,
             prefix_cache_recovered_tokens=prefix.num_recovered_tokens,
