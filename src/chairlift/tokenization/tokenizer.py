@@ -221,8 +221,8 @@ def _mark_special(backend: Backend, source: TokenizerFiles, named: Iterable[str]
     listed = source.config.get("added_tokens_decoder")
     tokens = [
         _added_token(entry)
-        for i, entry in (listed.items() if isinstance(listed, dict) else ())
-        if isinstance(entry, dict) and backend.id_to_token(int(i)) == entry.get("content")
+        for token_id, entry in (listed.items() if isinstance(listed, dict) else ())
+        if isinstance(entry, dict) and str(_token_id(backend, entry.get("content"))) == token_id
     ]
     added = {token.content for token in known.values()} | {token.content for token in tokens}
     tokens += [

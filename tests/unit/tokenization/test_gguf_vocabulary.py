@@ -88,6 +88,26 @@ def test_byte_level_ids_equal_those_of_the_original_tokenizer(name: str) -> None
     assert ids_of(tokenizer_from_source(source.gguf)) == expected
 
 
+def words_of(cuts: pre.PreTokenizer) -> list[list[str]]:
+    return [[word for word, _ in cuts.pre_tokenize_str(text)] for text in TEXTS]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_words_are_cut_as_by_the_original_tokenizer(name: str) -> None:
+    ours = pre.Sequence([*splits(*PRE_TOKENIZERS[name].splits), BYTES])
+    assert words_of(ours) == words_of(of_model(name))
+
+
+def test_words_are_cut_as_by_transformers_wherever_it_knows_the_name() -> None:
+    from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
+
+    names = sorted(PRE_TOKENIZERS.keys() & GGUF_PRE_TOKENIZER_SPLITS.keys())
+    assert len(names) > 8
+    for name in names:
+        ours = pre.Sequence([*splits(*PRE_TOKENIZERS[name].splits), BYTES])
+        assert words_of(ours) == words_of(of_transformers(name)), name
+
+
 @pytest.mark.parametrize("name", ["smollm", "qwen2"])
 def test_byte_level_ids_equal_those_of_transformers_from_the_folder(
     name: str, tmp_path: Path
