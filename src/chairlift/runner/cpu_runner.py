@@ -58,7 +58,7 @@ class CpuRunner:
     Args:
         model: Weights loaded and KV cache allocated.
         sampler: Without requests, of the same vocabulary.
-        num_slots: Most requests registered at once: ``max_num_seqs``.
+        num_slots: Requests expected at once: ``max_num_seqs``; preempted ones come on top.
         block_size: Tokens per KV block.
     """
 

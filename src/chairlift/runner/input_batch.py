@@ -44,11 +44,12 @@ class StepInputs:
 class InputBatch:
     """Persistent arrays, a slot per registered request.
 
-    Token and block columns are added when a request grows past them, in doublings.
+    Slots are added when all are taken, token and block columns when a request grows past them, all
+    in doublings.
 
     Args:
-        num_slots: Most requests registered at once: the scheduler's ``max_num_seqs``, because a
-            preempted request keeps its place among those.
+        num_slots: Requests expected at once: the scheduler's ``max_num_seqs``. Preempted requests
+            keep their slots, so there can be more.
         block_size: Tokens per KV block.
     """
 
@@ -71,15 +72,13 @@ class InputBatch:
         """Give a request a slot and remember its tokens.
 
         Raises:
-            ValueError: Its id is registered already, or no slot is free: the plan is wrong.
+            ValueError: Its id is registered already: the plan is wrong.
         """
         request_id = new.request.request_id
         if request_id in self._slot_of:
             raise ValueError(f"request {request_id} is registered already")
         if not self._free_slots:
-            raise ValueError(
-                f"no slot is free for request {request_id}: all {len(self._num_blocks)} are taken"
-            )
+            self._double_slots()
         slot = self._free_slots.pop()
         self._slot_of[request_id] = slot
         token_ids = new.request.prompt_token_ids + new.output_token_ids
@@ -148,6 +147,17 @@ class InputBatch:
         columns += 1
         self._num_tokens[sampled_slots] = columns
         self._tokens = _with_columns(self._tokens, int(columns.max()) + 1)
+
+    def _double_slots(self) -> None:
+        num_slots = len(self._num_blocks)
+        self._free_slots = list(range(2 * num_slots - 1, num_slots - 1, -1))
+        self._tokens = np.concatenate((self._tokens, np.zeros_like(self._tokens)))
+        self._tables = np.concatenate((self._tables, np.zeros_like(self._tables)))
+        self._num_tokens = np.concatenate((self._num_tokens, np.zeros_like(self._num_tokens)))
+        self._num_prompt_tokens = np.concatenate(
+            (self._num_prompt_tokens, np.zeros_like(self._num_prompt_tokens))
+        )
+        self._num_blocks += [0] * num_slots
 
     def _update_tables(self, scheduled: list[ScheduledRequest], slots: list[int]) -> None:
         for slot, row in zip(slots, scheduled, strict=True):

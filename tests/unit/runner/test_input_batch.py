@@ -94,13 +94,20 @@ def test_forgetting_an_unknown_request_does_nothing() -> None:
     assert InputBatch(num_slots=1, block_size=4).forget("x") is None
 
 
-def test_more_requests_than_slots_are_refused() -> None:
+def test_request_id_is_registered_only_once() -> None:
     batch = InputBatch(num_slots=1, block_size=4)
     batch.register(_new("a", [1]))
-    with pytest.raises(ValueError, match="no slot is free"):
-        batch.register(_new("b", [1]))
     with pytest.raises(ValueError, match="registered already"):
         batch.register(_new("a", [1]))
+
+
+def test_more_requests_than_expected_get_slots_and_leave_the_others_theirs() -> None:
+    batch = InputBatch(num_slots=1, block_size=4)
+    slots = [batch.register(_new(f"r{i}", [i, i + 1])) for i in range(5)]
+    assert len(set(slots)) == 5
+    assert [batch.token_ids(slot, 0, 9).tolist() for slot in slots] == [
+        [i, i + 1] for i in range(5)
+    ]
 
 
 @dataclass
