@@ -17,6 +17,7 @@ from chairlift.tokenization.detokenizer import IncrementalDetokenizer
 from chairlift.tokenization.token_pieces import PieceKind, PieceRule
 from chairlift.tokenization.tokenizer import Tokenizer, tokenizer_from_source
 
+SPACE_MARK = "▁"  # SentencePiece writes spaces so, and cannot tell them from the character itself
 KINDS = ("byte_level", "sentencepiece", "metaspace")
 
 
@@ -98,7 +99,7 @@ def test_tokens_taken_together_give_the_text_they_give_one_by_one(
 
 @pytest.mark.parametrize("kind", ["byte_level", "sentencepiece"])
 @settings(deadline=None, max_examples=100)
-@given(text=st.text(max_size=20))
+@given(text=st.text(st.characters(codec="utf-8", exclude_characters=SPACE_MARK), max_size=20))
 def test_split_characters_never_become_replacements(kind: str, text: str) -> None:
     tokenizer = tokenizer_of(kind)
     output = tokenizer.encode(text, add_special_tokens=False)

@@ -192,8 +192,14 @@ def _from_files(source: TokenizerFiles) -> Tokenizer:
     That is what transformers 5 does: where there is a tokenizer.json, it ignores ``add_bos_token``
     and ``add_eos_token`` of tokenizer_config.json.
     """
+    special_tokens = {
+        role: text
+        for role in ("bos_token", "eos_token", "pad_token", "unk_token")
+        if (text := getattr(source, role)) is not None
+    }
     try:
         backend = Backend.from_file(str(source.tokenizer_json))
+        _mark_special(backend, source, special_tokens.values())
     except Exception as error:  # the library raises nothing narrower
         raise ModelLoadError(
             f"{source.tokenizer_json} is not a tokenizer that can be read: {error}"
@@ -201,12 +207,6 @@ def _from_files(source: TokenizerFiles) -> Tokenizer:
     # Limits and padding in the file are settings of training, not of the vocabulary.
     backend.no_truncation()
     backend.no_padding()
-    special_tokens = {
-        role: text
-        for role in ("bos_token", "eos_token", "pad_token", "unk_token")
-        if (text := getattr(source, role)) is not None
-    }
-    _mark_special(backend, source, special_tokens.values())
     decoder = backend.decoder
     rule = piece_rule(None if decoder is None else json.loads(decoder.__getstate__()))
     return Tokenizer(backend, rule, special_tokens=special_tokens)

@@ -157,6 +157,12 @@ def test_a_broken_tokenizer_json_is_refused_with_its_path(content: str, tmp_path
         tokenizer_from_source(TokenizerFiles(path))
 
 
+def test_a_broken_list_of_added_tokens_is_refused(byte_level: Trained, tmp_path: Path) -> None:
+    files = byte_level.write(tmp_path, added_tokens_decoder={"5": {"content": 5}})
+    with pytest.raises(ModelLoadError, match=r"tokenizer\.json is not a tokenizer"):
+        tokenizer_from_source(files)
+
+
 def test_a_lone_surrogate_is_refused_with_its_place(tokenizer: Tokenizer) -> None:
     with pytest.raises(InvalidParameterError, match=r"U\+D83D at character 2") as caught:
         tokenizer.encode("ab\ud83d", add_special_tokens=True)
