@@ -31,10 +31,11 @@ def create_app(engine: EngineClient, settings: ServerSettings) -> FastAPI:
         title="Chairlift",
         version=VERSION,
         description=_DESCRIPTION,
-        root_path=settings.root_path,
         docs_url=None,
         redoc_url=None,
     )
+    # Not uvicorn's option of this name: requests that come past the proxy would then not be found.
+    app.root_path = settings.root_path.rstrip("/")
     names = settings.served_model_name or (engine.model_name,)
     app.state.context = ServerContext(
         engine=engine,

@@ -42,7 +42,7 @@ def _under(root_path: str, text: str) -> str:
     """
     if not root_path:
         return text
-    base = f'<base href="{html.escape(root_path.rstrip("/"))}/">'
+    base = f'<base href="{html.escape(root_path)}/">'
     return text.replace("<head>", f"<head>\n{base}", 1)
 
 
