@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from chairlift.errors import RequestError
 from chairlift.models.loaded_model import LoadedModel
 from chairlift.tokenization.chat_template import ChatTemplate, chat_template_from_source
 from chairlift.tokenization.tokenizer import Tokenizer, tokenizer_from_source
@@ -22,6 +23,16 @@ class Front:
     tokenizer: Tokenizer
     chat_template: ChatTemplate | None
     eos_token_ids: tuple[int, ...]
+
+    def warm_up(self) -> None:
+        """Do once what only the first chat would pay for: imports, compiling the template."""
+        if self.chat_template is None:
+            return
+        try:
+            text = self.chat_template.render([{"role": "user", "content": "Hello!"}])
+        except RequestError:  # a template may want other messages; it is compiled all the same
+            return
+        self.tokenizer.encode(text, add_special_tokens=False)
 
 
 def build_front(model: LoadedModel) -> Front:

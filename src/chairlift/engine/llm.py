@@ -277,7 +277,8 @@ class LLM:
     def _step(self) -> None:
         """One step of the engine; who got something is noted in ``_news``."""
         core = self._live().core
-        time.sleep(core.wait_s() or 0.0)
+        if wait_s := core.wait_s():
+            time.sleep(wait_s)
         with deferred_interrupt():
             try:
                 outputs = core.step()

@@ -14,6 +14,7 @@ from chairlift.engine.messages import EngineInfo, EngineTransport
 from chairlift.engine.phase_timer import PhaseCallback
 from chairlift.engine.process import EngineProcess
 from chairlift.engine.thread import EngineThread
+from chairlift.models.loaded_model import LoadedModel
 from chairlift.models.loader import load_model
 
 _Argument = TypeVar("_Argument")
@@ -66,7 +67,7 @@ async def _start_process(config: EngineConfig, on_phase: PhaseCallback | None) -
         model, find_s = await asyncio.to_thread(_timed, load_model, config.model.model)
         located = replace(config, model=replace(config.model, model=str(model.path)))
         info, (front, tokenizer_s) = await asyncio.gather(
-            process.start(located, on_phase), asyncio.to_thread(_timed, build_front, model)
+            process.start(located, on_phase), asyncio.to_thread(_timed, _warm_front, model)
         )
     except BaseException:
         process.kill()
@@ -78,6 +79,12 @@ async def _start_process(config: EngineConfig, on_phase: PhaseCallback | None) -
         time.monotonic() - started_s,
     )
     return StartedEngine(process, front, replace(info, model_name=model.name), report)
+
+
+def _warm_front(model: LoadedModel) -> Front:
+    front = build_front(model)
+    front.warm_up()
+    return front
 
 
 async def _start_thread(config: EngineConfig, on_phase: PhaseCallback | None) -> StartedEngine:
