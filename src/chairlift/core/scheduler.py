@@ -32,6 +32,7 @@ from chairlift.core.batching import make_batching
 from chairlift.core.kv_cache_manager import KVCacheManager
 from chairlift.core.policies import make_policy
 from chairlift.core.preemption import num_to_displace
+from chairlift.core.prefill_share import hand_out_rest, prefill_share
 from chairlift.core.request import Request, RequestStatus
 from chairlift.core.scheduler_output import (
     ModelRunnerOutput,
@@ -43,12 +44,6 @@ from chairlift.core.scheduler_stats import SchedulerStats
 from chairlift.errors import ContextLengthError
 from chairlift.inputs import CoreRequest
 from chairlift.outputs import FinishReason, StepOutput
-
-_MIN_PREFILL_SHARE = 16
-"""Tokens that a prompt gets at least while it shares the budget: a chunk has a fixed cost."""
-
-_MAX_SHARING_PROMPTS = 4
-"""Prompts that share the budget of one step; more would each take too many steps."""
 
 _MAX_PASSED_IN_A_STEP = 8
 """Requests without room that are passed over in one step: bounds the cost of the step."""
@@ -138,24 +133,19 @@ class Scheduler:
         if self._policy.reorders:
             self._policy.order_running(self._running)
         budget = self._config.max_num_batched_tokens
-        share = self._prefill_share(budget)
+        share = prefill_share(
+            budget,
+            num_running=len(self._running),
+            num_prefilling=len(self._prefilling),
+            num_boarding=min(len(self._policy), self._config.max_num_seqs - len(self._running)),
+        )
         num_displaced = len(plan.preempted_request_ids)
         budget = self._schedule_running(plan, budget, share)
         if len(plan.preempted_request_ids) == num_displaced:
             budget = self._schedule_line(plan, budget, share, now_s)
         if budget > 0 and share < self._config.max_num_batched_tokens:
-            self._hand_out_rest(plan, budget)
+            hand_out_rest(plan.scheduled, self._prefilling, budget)
         return plan
-
-    def _prefill_share(self, budget: int) -> int:
-        """Most tokens that one prompt gets while others wait for theirs."""
-        num_free_slots = self._config.max_num_seqs - len(self._running)
-        num_prompts = len(self._prefilling) + min(len(self._policy), num_free_slots)
-        if num_prompts <= 1:
-            return budget
-        num_decodes = len(self._running) - len(self._prefilling)
-        share = (budget - num_decodes) // min(num_prompts, _MAX_SHARING_PROMPTS)
-        return max(share, _MIN_PREFILL_SHARE)
 
     def _schedule_running(self, plan: SchedulerOutput, budget: int, share: int) -> int:
         """Give running requests their tokens, in order; returns what is left of the budget."""
@@ -180,22 +170,6 @@ class Scheduler:
                 )
             )
         return budget
-
-    def _hand_out_rest(self, plan: SchedulerOutput, budget: int) -> None:
-        """Give what nobody else wanted to prompts that were held to their share, in order."""
-        for index, row in enumerate(plan.scheduled):
-            request = self._prefilling.get(row.request_id)
-            if request is None or budget == 0:
-                continue
-            end = row.num_computed_tokens + row.num_scheduled_tokens
-            num_more = min(request.num_tokens - end, budget)
-            if num_more > 0:
-                budget -= num_more
-                plan.scheduled[index] = row._replace(
-                    num_scheduled_tokens=row.num_scheduled_tokens + num_more,
-                    yields_token=end + num_more == request.num_tokens
-                    and not request.only_scores_prompt,
-                )
 
     def _grow(
         self, request: Request, num_tokens: int, plan: SchedulerOutput
