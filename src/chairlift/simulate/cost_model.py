@@ -1,0 +1,205 @@
+"""How long a step takes, from what is in it.
+
+    seconds = a + b * tokens + c * context tokens + d * sequences + e * head rows
+
+``tokens`` are those computed in the step; ``context tokens`` the pairs of a computed token and one
+it attends to; ``sequences`` the requests that take part; ``head rows`` those of them that sample.
+A step that only decodes n requests thus costs a + (b + d + e) n + c (sum of their lengths).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chairlift.core.scheduler_output import SchedulerOutput
+from chairlift.errors import ConfigError
+
+
+class StepSize(NamedTuple):
+    """What is in a step."""
+
+    num_tokens: int
+    num_context_tokens: int
+    num_seqs: int
+    num_head_rows: int
+
+
+class StepRecord(NamedTuple):
+    """A step that was run, and the seconds it took."""
+
+    size: StepSize
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CostModel:
+    """Coefficients in seconds, each at least 0.
+
+    Attributes:
+        step_s: Of every step, whatever is in it (for a small batch, reading the weights).
+        token_s: Of each token computed.
+        context_token_s: Of each token that one computed attends to.
+        sequence_s: Of each request that takes part.
+        head_row_s: Of each request that samples.
+    """
+
+    step_s: float
+    token_s: float = 0.0
+    context_token_s: float = 0.0
+    sequence_s: float = 0.0
+    head_row_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not is_number or not 0 <= value < float("inf"):
+                raise ConfigError(f"{field.name} must be at least 0 seconds, got {value!r}")
+
+    def seconds(self, size: StepSize) -> float:
+        """How long a step takes."""
+        num_tokens, num_context_tokens, num_seqs, num_head_rows = size
+        return (
+            self.step_s
+            + self.token_s * num_tokens
+            + self.context_token_s * num_context_tokens
+            + self.sequence_s * num_seqs
+            + self.head_row_s * num_head_rows
+        )
+
+    def decode_seconds(self, num_seqs: int, num_context_tokens: int) -> float:
+        """How long a step takes in which ``num_seqs`` requests get one token each."""
+        return self.seconds(StepSize(num_seqs, num_context_tokens, num_seqs, num_seqs))
+
+
+PRESETS = {
+    "smollm2-135m-cpu": CostModel(0.0131, 0.00045, 2.0e-7, 0.0, 0.0003),
+}
+"""Models measured on a machine; ``docs/simulation.md`` says which."""
+
+
+def step_size(plan: SchedulerOutput) -> StepSize:
+    """Count what is in a planned step."""
+    num_tokens = num_context_tokens = num_head_rows = 0
+    for _, num_computed, num_scheduled, _, _, yields_token in plan.scheduled:
+        num_tokens += num_scheduled
+        num_context_tokens += context_tokens(num_computed, num_scheduled)
+        num_head_rows += yields_token
+    return StepSize(num_tokens, num_context_tokens, len(plan.scheduled), num_head_rows)
+
+
+def context_tokens(num_computed: int, num_scheduled: int) -> int:
+    """Pairs of a scheduled token and a token it attends to, itself and those before it."""
+    return num_scheduled * num_computed + num_scheduled * (num_scheduled + 1) // 2
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A fitted model and how well it fits.
+
+    Attributes:
+        num_steps: Records it was fitted to.
+        mean_error: Mean absolute error of a step over the mean step.
+        total_error: Predicted over measured sum of all steps, minus 1.
+    """
+
+    model: CostModel
+    num_steps: int
+    mean_error: float
+    total_error: float
+
+
+def fit_cost_model(records: Sequence[StepRecord]) -> Fit:
+    """Find the coefficients with the least squared relative error, none of them negative.
+
+    Relative, because a run has short and long steps and both must come out right. Steps that took
+    more than three times what a first fit says were disturbed by something else on the machine;
+    they are left out of the second and final fit.
+
+    Raises:
+        ConfigError: There are fewer than 10 records.
+    """
+    if len(records) < 10:
+        raise ConfigError(f"a cost model needs at least 10 steps to fit, got {len(records)}")
+    sizes = np.array([(1, *record.size) for record in records], np.float64)
+    seconds = np.array([record.seconds for record in records])
+    first = _fit_relative(sizes, seconds)
+    kept = seconds <= 3 * (sizes @ first)
+    coefficients = _fit_relative(sizes[kept], seconds[kept]) if kept.any() else first
+    predicted = sizes[kept] @ coefficients
+    return Fit(
+        CostModel(*coefficients.tolist()),
+        int(np.count_nonzero(kept)),
+        float(np.abs(predicted - seconds[kept]).mean() / seconds[kept].mean()),
+        float(predicted.sum() / seconds[kept].sum() - 1.0),
+    )
+
+
+def _fit_relative(sizes: NDArray[np.float64], seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    rows = sizes / seconds[:, None]
+    return non_negative_least_squares(rows, np.ones(len(rows)))
+
+
+def non_negative_least_squares(
+    matrix: NDArray[np.float64], target: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Minimise ``|matrix @ x - target|`` over x >= 0, for a handful of columns.
+
+    The columns that are above 0 in the best x are fitted by plain least squares; so trying every
+    set of columns and keeping the best that has no negative coefficient finds it.
+
+    Args:
+        matrix: [num_rows, num_columns] float64; at most a dozen columns.
+        target: [num_rows] float64.
+
+    Returns:
+        [num_columns] float64.
+    """
+    num_columns = matrix.shape[1]
+    scale = np.sqrt((matrix * matrix).sum(0))
+    scale[scale == 0] = 1.0
+    scaled = matrix / scale
+    best, best_error = np.zeros(num_columns), float(target @ target)
+    for count in range(1, num_columns + 1):
+        for columns in map(list, combinations(range(num_columns), count)):
+            solution = np.linalg.lstsq(scaled[:, columns], target, rcond=None)[0]
+            difference = scaled[:, columns] @ solution - target
+            error = float(difference @ difference)
+            if (solution >= 0).all() and error < best_error:
+                best, best_error = np.zeros(num_columns), error
+                best[columns] = solution
+    best /= scale
+    return best
+
+
+def save_cost_model(path: Path, model: CostModel, about: dict[str, Any]) -> None:
+    """Write a model as JSON, with what is to be known about where it comes from."""
+    text = json.dumps({"coefficients_s": dataclasses.asdict(model), "about": about}, indent=2)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def load_cost_model(name: str) -> CostModel:
+    """Take a preset by its name, or read a file that :func:`save_cost_model` wrote.
+
+    Raises:
+        ConfigError: There is neither, or the file is something else.
+    """
+    if name in PRESETS:
+        return PRESETS[name]
+    path = Path(name)
+    if not path.exists():
+        presets = ", ".join(PRESETS)
+        raise ConfigError(f"cost_model must be {presets} or a file that is there, got {name!r}")
+    try:
+        return CostModel(**json.loads(path.read_text(encoding="utf-8"))["coefficients_s"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise ConfigError(f"{name} is no cost model: {type(error).__name__}: {error}") from None

@@ -1,0 +1,30 @@
+"""A model runner that computes nothing and takes the time that computing would take."""
+
+from __future__ import annotations
+
+from chairlift.core.scheduler_output import ModelRunnerOutput, SchedulerOutput
+from chairlift.simulate.cost_model import CostModel, step_size
+from chairlift.simulate.virtual_clock import VirtualClock
+
+SAMPLED_TOKEN_ID = 0
+
+
+class SimulatedRunner:
+    """As :class:`~chairlift.core.runner_protocol.ModelRunner`: every row samples the same token.
+
+    With it, an :class:`~chairlift.engine.engine_core.EngineCore` on a virtual clock is the product
+    without its model.
+    """
+
+    def __init__(self, cost: CostModel, clock: VirtualClock) -> None:
+        self._cost = cost
+        self._clock = clock
+
+    def execute(self, plan: SchedulerOutput) -> ModelRunnerOutput:
+        """Let the time of the step pass."""
+        if plan.scheduled:
+            self._clock.advance(self._cost.seconds(step_size(plan)))
+        sampled = (SAMPLED_TOKEN_ID,)
+        return ModelRunnerOutput(
+            {row.request_id: sampled for row in plan.scheduled if row.yields_token}
+        )
