@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from chairlift.errors import ConfigError
 
 Dtype = Literal["float32", "bfloat16"]
 BatchingMode = Literal["continuous", "static", "dynamic"]
-PolicyName = Literal["fcfs", "priority", "fair", "prefix"]
 
+POLICIES = ("fcfs", "priority", "fair", "prefix")
 DEFAULT_MODEL = "smollm2-135m"
 
 
@@ -100,16 +99,15 @@ class SchedulerConfig:
             to the end of its longest member; ``dynamic`` does so with batches collected for
             ``batch_window_s``. Those two exist to be compared with.
         batch_window_s: How long ``dynamic`` waits for a batch to fill, in seconds.
-        scheduling_policy: Who goes next: ``fcfs`` first come, first served; ``priority`` urgent
-            requests first; ``fair`` equal service for tenants; ``prefix`` cached prefixes first.
+        scheduling_policy: Who goes next: fcfs first come, first served; priority urgent requests
+            first; fair equal service for tenants; prefix cached prefixes first; or
+            module:Class, a policy of your own.
         priority_aging_s: Under ``priority``, waiting so long counts like one priority step, in
             seconds.
         prefix_max_wait_s: Under ``prefix``, who has waited so long goes first, in seconds.
         max_head_passes: How many later requests may start before one whose KV blocks are not
             there; then blocks are kept for it.
         tenants: Weights and limits of tenants that are not like the others.
-        policy_class: A policy of your own instead of ``scheduling_policy``; called with this
-            configuration.
     """
 
     max_num_seqs: int = 128
@@ -117,19 +115,19 @@ class SchedulerConfig:
     max_num_waiting: int = 4096
     batching: BatchingMode = "continuous"
     batch_window_s: float = 0.05
-    scheduling_policy: PolicyName = "fcfs"
+    scheduling_policy: str = "fcfs"
     priority_aging_s: float = 10.0
     prefix_max_wait_s: float = 2.0
     max_head_passes: int = 32
     tenants: tuple[TenantConfig, ...] = ()
-    policy_class: Callable[[SchedulerConfig], Any] | None = None
 
     def __post_init__(self) -> None:
         _check_at_least("max_num_seqs", self.max_num_seqs, 1)
         _check_at_least("max_num_batched_tokens", self.max_num_batched_tokens, 1)
         _check_at_least("max_num_waiting", self.max_num_waiting, 1)
         _check_choice("batching", self.batching, get_args(BatchingMode))
-        _check_choice("scheduling_policy", self.scheduling_policy, get_args(PolicyName))
+        if ":" not in self.scheduling_policy:
+            _check_choice("scheduling_policy", self.scheduling_policy, POLICIES)
         _check_at_least("max_head_passes", self.max_head_passes, 0)
         for name in ("priority_aging_s", "prefix_max_wait_s"):
             if not 0.0 < getattr(self, name) <= 86400.0:

@@ -182,7 +182,7 @@ def engine_options(*, environment: bool = True) -> Callable[[Command], Command]:
     """
     flags = [
         *flags_of(ModelConfig, panel="Model", skip=["model"], environment=environment),
-        *flags_of(SchedulerConfig, panel="Scheduler", environment=environment),
+        *flags_of(SchedulerConfig, panel="Scheduler", skip=["tenants"], environment=environment),
         *flags_of(CacheConfig, panel="KV cache", environment=environment),
         *flags_of(EngineConfig, panel="Machine", environment=environment),
     ]

@@ -68,8 +68,7 @@ class Replica:
             setup.scheduler, setup.limits, enable_prefix_caching=setup.enable_prefix_caching
         )
         self._is_continuous = setup.scheduler.batching == "continuous"
-        has_own_policy = setup.scheduler.policy_class is not None
-        self._is_fcfs = setup.scheduler.scheduling_policy == "fcfs" and not has_own_policy
+        self._is_fcfs = setup.scheduler.scheduling_policy == "fcfs"
         self._coming: deque[SimulatedRequest] = deque()
         self._live: dict[str, SimulatedRequest] = {}
         self._final_lengths: dict[str, int] = {}

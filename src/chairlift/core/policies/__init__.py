@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 
 from chairlift.config import SchedulerConfig
 from chairlift.core.policies.base import SchedulingPolicy
@@ -11,6 +12,7 @@ from chairlift.core.policies.fcfs import FcfsPolicy
 from chairlift.core.policies.prefix import PrefixPolicy
 from chairlift.core.policies.priority import PriorityPolicy
 from chairlift.core.request import Request
+from chairlift.errors import ConfigError
 
 
 def make_policy(
@@ -20,10 +22,12 @@ def make_policy(
 
     Args:
         cached_tokens: Leading tokens of a request that the prefix cache has now.
+
+    Raises:
+        ConfigError: ``module:Class`` names something that cannot be imported.
     """
-    if config.policy_class is not None:
-        custom: SchedulingPolicy = config.policy_class(config)
-        return custom
+    if ":" in config.scheduling_policy:
+        return _custom_policy(config)
     if config.scheduling_policy == "priority":
         return PriorityPolicy(config)
     if config.scheduling_policy == "fair":
@@ -31,3 +35,15 @@ def make_policy(
     if config.scheduling_policy == "prefix":
         return PrefixPolicy(config, cached_tokens)
     return FcfsPolicy(config)
+
+
+def _custom_policy(config: SchedulerConfig) -> SchedulingPolicy:
+    module_name, _, class_name = config.scheduling_policy.partition(":")
+    try:
+        policy: SchedulingPolicy = getattr(import_module(module_name), class_name)(config)
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"scheduling_policy {config.scheduling_policy!r} cannot be loaded: {error}; "
+            "it must be module:Class, with the module on the Python path"
+        ) from error
+    return policy
