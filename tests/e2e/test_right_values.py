@@ -1,73 +1,19 @@
-"""The default model against transformers: same tokens, texts and logprobs on varied prompts.
-
-``tests/data/smollm2_greedy.json`` holds what transformers' LlamaForCausalLM computes in float32
-from the dequantised weights of the same file: 64 greedy tokens past any end of sequence, for 20
-chats and 9 plain prompts, of 1 to 1701 tokens, all of which run here as one batch.
-"""
+"""The default model against transformers: same tokens, texts and logprobs on varied prompts."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.e2e.reference import CASES, NUM_TOKENS, Case
 
 from chairlift import LLM, RequestOutput, SamplingParams
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-REFERENCE = Path(__file__).parent.parent / "data" / "smollm2_greedy.json"
-NUM_TOKENS = 64
-# Where the reference's two best tokens are closer than this, in logprob, either may come first.
-TIE = 0.01
 # Enough for all cases at once, so that none is preempted; the default would take half the memory.
 NUM_KV_BLOCKS = 640
-
-
-@dataclass(frozen=True)
-class Case:
-    """One prompt and what the reference makes of it.
-
-    Attributes:
-        messages: The chat; empty for a plain ``prompt``.
-        gaps: How much likelier than its runner-up each output token is, in logprob.
-    """
-
-    name: str
-    messages: tuple[dict[str, str], ...]
-    prompt: str
-    prompt_ids: list[int]
-    output_ids: list[int]
-    logprobs: list[float]
-    gaps: list[float]
-    text: str
-    prompt_logprob_sum: float
-
-    @property
-    def num_certain(self) -> int:
-        """Output tokens before the first that is nearly tied: these must be the same."""
-        return next((i for i, gap in enumerate(self.gaps) if gap < TIE), NUM_TOKENS)
-
-
-def _case(number: int, record: dict[str, Any]) -> Case:
-    best, second = record["logprobs"], record["runner_up_logprobs"]
-    return Case(
-        name=f"{record['kind']} {number}",
-        messages=tuple(record.get("messages", ())),
-        prompt=record.get("prompt", ""),
-        prompt_ids=record["prompt_ids"],
-        output_ids=record["output_ids"],
-        logprobs=best,
-        gaps=[a - b for a, b in zip(best, second, strict=True)],
-        text=record["text"],
-        prompt_logprob_sum=record["prompt_logprob_sum"],
-    )
-
-
-CASES = [_case(i, record) for i, record in enumerate(json.loads(REFERENCE.read_text())["cases"])]
 
 
 @dataclass(frozen=True)
