@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chairlift.config import BatchingMode, EngineLimits, PolicyName, SchedulerConfig
+from chairlift.config import BatchingMode, EngineLimits, SchedulerConfig
 from chairlift.core.scheduler import Scheduler
 from chairlift.engine.engine_core import EngineCore
 from chairlift.errors import ConfigError
@@ -33,7 +33,7 @@ def make_setup(
     num_kv_blocks: int = 1000,
     cost: CostModel | None = None,
     batching: BatchingMode = "continuous",
-    scheduling_policy: PolicyName = "fcfs",
+    scheduling_policy: str = "fcfs",
     max_num_waiting: int = 10_000,
     **fields: Any,
 ) -> ReplicaSetup:
@@ -181,7 +181,7 @@ def test_stretches_change_nothing(
     max_num_seqs: int,
     num_kv_blocks: int,
     batching: BatchingMode,
-    policy: PolicyName,
+    policy: str,
 ) -> None:
     """Steps run together give every request the moments that single steps give it."""
     workload = random_workload(seed, rate, num_requests=40)

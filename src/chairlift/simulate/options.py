@@ -1,0 +1,54 @@
+"""What is simulated, as it is described on the command line; docstrings double as help texts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chairlift.config import EngineLimits, SchedulerConfig
+from chairlift.errors import ConfigError
+from chairlift.simulate.cost_model import load_cost_model
+from chairlift.simulate.replica import ReplicaSetup
+
+_ANY_VOCABULARY = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """The engine whose steps are simulated.
+
+    Attributes:
+        cost_model: How long steps take: a file that chairlift bench calibrate wrote, or a preset
+            (smollm2-135m-cpu).
+        max_model_len: Most tokens of prompt and output together; longer requests are refused.
+        block_size: Tokens per KV block.
+        num_kv_blocks: Blocks in the KV pool.
+        enable_prefix_caching: Reuse the blocks of common prefixes. Slower to simulate: every step
+            is then run by itself. Without common prefixes it only matters after preemptions.
+    """
+
+    cost_model: str = "smollm2-135m-cpu"
+    max_model_len: int = 8192
+    block_size: int = 16
+    num_kv_blocks: int = 16384
+    enable_prefix_caching: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("max_model_len", "block_size", "num_kv_blocks"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+    def setup(self, scheduler: SchedulerConfig) -> ReplicaSetup:
+        """Put together what a replica is made of.
+
+        Raises:
+            ConfigError: There is no such cost model.
+        """
+        limits = EngineLimits(
+            vocab_size=_ANY_VOCABULARY,
+            max_model_len=self.max_model_len,
+            block_size=self.block_size,
+            num_kv_blocks=self.num_kv_blocks,
+            max_num_waiting=scheduler.max_num_waiting,
+        )
+        cost = load_cost_model(self.cost_model)
+        return ReplicaSetup(scheduler, limits, cost, self.enable_prefix_caching)
