@@ -4,7 +4,38 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from chairlift.errors import InvalidParameterError
 from chairlift.sampling_params import SamplingParams
+
+MAX_PRIORITY = 1000
+"""Largest priority value, and the negative of the smallest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """For whom a request runs, and how urgent it is.
+
+    Attributes:
+        tenant: On whose account; the empty name is everybody without one.
+        priority: Lower is more urgent; counts under the ``priority`` policy.
+
+    Raises:
+        InvalidParameterError: The priority is not within ``-MAX_PRIORITY`` to ``MAX_PRIORITY``.
+    """
+
+    tenant: str = ""
+    priority: int = 0
+
+    def __post_init__(self) -> None:
+        if not -MAX_PRIORITY <= self.priority <= MAX_PRIORITY:
+            raise InvalidParameterError(
+                f"priority must be between -{MAX_PRIORITY} and {MAX_PRIORITY}, got {self.priority}",
+                param="priority",
+            )
+
+
+NOBODY = Account()
+"""The account of requests that name none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from chairlift.config import EngineLimits
 from chairlift.errors import ContextLengthError, InvalidParameterError
-from chairlift.inputs import CoreRequest, GenerateRequest
+from chairlift.inputs import NOBODY, Account, CoreRequest, GenerateRequest
 from chairlift.sampling_params import SamplingParams
 from chairlift.tokenization.tokenizer import Tokenizer
 
@@ -52,6 +52,7 @@ class InputProcessor:
         *,
         add_special_tokens: bool = True,
         cache_salt: str = "",
+        account: Account = NOBODY,
         param: str = "prompt",
     ) -> GenerateRequest:
         """Make a request of a prompt.
@@ -61,6 +62,7 @@ class InputProcessor:
             add_special_tokens: Let the tokenizer put its special tokens around a text, as its own
                 files say; chat templates have written theirs already.
             cache_salt: Only requests of the same salt share prefix-cache blocks.
+            account: For whom it runs, and how urgent it is.
             param: Name of the prompt's field, for errors.
 
         Returns:
@@ -90,6 +92,8 @@ class InputProcessor:
             sampling_params=self._complete(sampling_params, len(token_ids), param),
             arrival_time_s=arrival_time_s,
             cache_salt=cache_salt,
+            tenant=account.tenant,
+            priority=account.priority,
         )
 
     def tokenize(
@@ -199,6 +203,7 @@ class AsyncInputProcessor:
         *,
         add_special_tokens: bool = True,
         cache_salt: str = "",
+        account: Account = NOBODY,
         param: str = "prompt",
     ) -> GenerateRequest:
         """As :meth:`InputProcessor.process`."""
@@ -210,6 +215,7 @@ class AsyncInputProcessor:
                 sampling_params,
                 add_special_tokens=add_special_tokens,
                 cache_salt=cache_salt,
+                account=account,
                 param=param,
             )
 
@@ -248,6 +254,8 @@ def fan_out(
             eos_token_ids=eos_token_ids,
             choice_index=index,
             cache_salt=request.cache_salt,
+            tenant=request.tenant,
+            priority=request.priority,
         )
         for index in range(params.n)
     ]

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from chairlift.config import EngineLimits
 from chairlift.engine.stats import EngineStats
 from chairlift.errors import EngineDeadError
-from chairlift.inputs import GenerateRequest
+from chairlift.inputs import NOBODY, Account, GenerateRequest
 from chairlift.outputs import RequestOutput
 from chairlift.sampling_params import SamplingParams
 
@@ -54,6 +54,7 @@ class InputProcessorClient(Protocol):
         *,
         add_special_tokens: bool = True,
         cache_salt: str = "",
+        account: Account = NOBODY,
         param: str = "prompt",
     ) -> GenerateRequest:
         """Tokenise off the event loop where that takes long, and check all limits."""

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from chairlift.errors import InvalidParameterError
-from chairlift.inputs import GenerateRequest
+from chairlift.inputs import Account, GenerateRequest
 from chairlift.sampling_params import SamplingParams
 from chairlift.server.answer_spec import AnswerSpec, ChoiceStyle
 from chairlift.server.answer_writer import AnswerWriter
@@ -52,10 +52,11 @@ async def create_completion(request: Request) -> Response:
     model = context.check_model(fields.model)
     check_stream_options(fields)
     params = completion_sampling_params(fields)
+    account = Account(priority=fields.priority)
     prompts = prompts_of(fields.prompt)
     _check_admission(context, len(prompts) * params.n)
     request_id = f"cmpl-{request_id_of(request, fields.request_id)}"
-    submitted = await _process(context, fields, request_id, prompts, params)
+    submitted = await _process(context, fields, request_id, prompts, params, account)
     echoed = _echoed_texts(context, prompts) if fields.echo else ()
     spec = _spec(fields, request_id, model, fields.logprobs is not None, echoed)
     style = CompletionStyle(spec, context.texts)
@@ -74,6 +75,7 @@ async def create_chat_completion(request: Request) -> Response:
     model = context.check_model(fields.model)
     check_stream_options(fields)
     params = chat_sampling_params(fields)
+    account = Account(priority=fields.priority)
     _check_admission(context, params.n)
     request_id = f"chatcmpl-{request_id_of(request, fields.request_id)}"
     prompt = context.render_chat(
@@ -88,6 +90,7 @@ async def create_chat_completion(request: Request) -> Response:
             params,
             add_special_tokens=fields.add_special_tokens,
             cache_salt=fields.cache_salt or "",
+            account=account,
             param="messages",
         )
     ]
@@ -112,6 +115,7 @@ async def _process(
     request_id: str,
     prompts: Sequence[Prompt],
     params: SamplingParams,
+    account: Account,
 ) -> list[GenerateRequest]:
     return [
         await context.engine.input_processor.process(
@@ -120,6 +124,7 @@ async def _process(
             params,
             add_special_tokens=fields.add_special_tokens,
             cache_salt=fields.cache_salt or "",
+            account=account,
         )
         for index, prompt in enumerate(prompts)
     ]

@@ -35,7 +35,6 @@ _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "modalities": (["text"],),
     "moderation": (),
     "prediction": (),
-    "priority": (0,),
     "reasoning_effort": (),
     "response_format": ({"type": "text"},),
     "spaces_between_special_tokens": (True,),

@@ -10,7 +10,7 @@ import pytest
 from chairlift.config import EngineLimits
 from chairlift.engine.input_processor import AsyncInputProcessor, InputProcessor, fan_out
 from chairlift.errors import ContextLengthError, InvalidParameterError
-from chairlift.inputs import GenerateRequest
+from chairlift.inputs import Account, GenerateRequest
 from chairlift.sampling_params import SamplingParams
 from chairlift.tokenization.tokenizer import Tokenizer
 
@@ -208,3 +208,16 @@ def test_choices_are_numbered_and_share_all_but_their_index() -> None:
 def test_only_the_first_choice_scores_the_prompt() -> None:
     choices = fan_out(_request(n=2, prompt_logprobs=1), "r", ())
     assert [c.sampling_params.prompt_logprobs for c in choices] == [1, None]
+
+
+def test_every_choice_runs_on_the_account_of_its_request(processor: InputProcessor) -> None:
+    account = Account(tenant="team", priority=-3)
+    request = processor.process("r", "AB", _params(n=2, seed=1), account=account)
+    choices = fan_out(request, "r", ())
+    assert [(choice.tenant, choice.priority) for choice in choices] == [("team", -3)] * 2
+
+
+@pytest.mark.parametrize("priority", [-1001, 1001])
+def test_a_priority_out_of_bounds_is_refused(priority: int) -> None:
+    with pytest.raises(InvalidParameterError, match="priority must be between -1000 and 1000"):
+        Account(priority=priority)

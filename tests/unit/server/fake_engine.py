@@ -16,7 +16,7 @@ from chairlift.errors import (
     EngineDrainingError,
     InvalidParameterError,
 )
-from chairlift.inputs import GenerateRequest
+from chairlift.inputs import NOBODY, Account, GenerateRequest
 from chairlift.outputs import ChoiceOutput, FinishReason, RequestOutput, TokenLogprob
 from chairlift.sampling_params import SamplingParams
 
@@ -72,6 +72,7 @@ class FakeInputProcessor:
         *,
         add_special_tokens: bool = True,
         cache_salt: str = "",
+        account: Account = NOBODY,
         param: str = "prompt",
     ) -> GenerateRequest:
         self.num_processed += 1
@@ -80,7 +81,13 @@ class FakeInputProcessor:
         if not all(0 <= token < self._limits.vocab_size for token in ids):
             raise InvalidParameterError(f"{param} holds a bad id", param=param)
         return GenerateRequest(
-            request_id, tuple(ids), sampling_params, time.monotonic(), cache_salt
+            request_id,
+            tuple(ids),
+            sampling_params,
+            time.monotonic(),
+            cache_salt,
+            account.tenant,
+            account.priority,
         )
 
     async def tokenize(
