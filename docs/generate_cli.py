@@ -35,9 +35,17 @@ def generate() -> str:
     commands: dict[str, Any] = program.commands  # type: ignore[attr-defined]
     sections = [INTRODUCTION, "## chairlift\n", *_tables(program.params)]
     for name, command in commands.items():
-        sections += [f"## chairlift {name}\n", _help_text(command.help or "")]
-        sections += _tables(command.params)
+        sections += _sections(f"chairlift {name}", command)
     return "\n".join(sections)
+
+
+def _sections(words: str, command: Any) -> Iterator[str]:
+    """A command, and the commands in it if it is a group."""
+    yield f"## {words}\n"
+    yield _help_text(command.help or "")
+    yield from _tables(command.params)
+    for name, member in getattr(command, "commands", {}).items():
+        yield from _sections(f"{words} {name}", member)
 
 
 def _help_text(text: str) -> str:

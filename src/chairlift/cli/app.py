@@ -11,14 +11,14 @@ import typer
 from chairlift.cli.help import GroupedCommand
 from chairlift.version import VERSION
 
-COMMANDS = ("serve", "generate", "chat", "pull", "info", "timeline", "simulate")
+COMMANDS = ("serve", "generate", "chat", "pull", "info", "timeline", "simulate", "bench")
 
 
 def build_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
     """Make the command-line program with some of its sub-commands.
 
-    Each sub-command is the function of its name in the module of its name, which is imported only
-    if it is wanted: starting a server should not wait for the chat.
+    Each sub-command is the function, or the group of commands, of its name in the module of its
+    name, which is imported only if it is wanted: starting a server should not wait for the chat.
     """
     app = typer.Typer(
         name="chairlift",
@@ -33,7 +33,10 @@ def build_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
     app.callback()(_global_options)
     for name in names:
         command = getattr(import_module(f"chairlift.cli.{name}"), name)
-        app.command(cls=GroupedCommand)(command)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(cls=GroupedCommand)(command)
     return app
 
 

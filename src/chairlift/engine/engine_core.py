@@ -19,6 +19,9 @@ from chairlift.runner.times import RunnerTimes
 _LOGGER = logging.getLogger(__name__)
 _NS_PER_S = 1e9
 
+StepObserver = Callable[[SchedulerOutput, float], None]
+"""Told of a step that computed something: its plan, and the seconds it took as a whole."""
+
 MAX_FAILED_STEPS_IN_A_ROW = 3
 """A failed step fails its own requests, whose blocks are freed; what other requests hold it cannot
 have touched. Three in a row, with other requests each, are no fault of the requests any more."""
@@ -51,6 +54,7 @@ class EngineCore:
         self._num_failed_in_a_row = 0
         self._schedule_ns = 0
         self._update_ns = 0
+        self._observer: StepObserver | None = None
 
     @property
     def has_work(self) -> bool:
@@ -91,7 +95,13 @@ class EngineCore:
         outputs = self._scheduler.update(plan, result, self._clock())
         self._update_ns += perf_counter_ns() - executed_ns
         self._num_steps += not plan.is_empty
+        if self._observer is not None and not plan.is_empty:
+            self._observer(plan, (perf_counter_ns() - started_ns) / _NS_PER_S)
         return outputs
+
+    def observe_steps(self, observer: StepObserver | None) -> None:
+        """Tell somebody of every step from now on, or nobody (``None``)."""
+        self._observer = observer
 
     def wait_s(self) -> float | None:
         """Seconds until another step makes sense, new requests aside; ``None``: no step does.

@@ -178,3 +178,18 @@ def test_times_and_counters_add_up() -> None:
     assert stats.step_times.schedule_s > 0.0
     assert stats.step_times.update_s > 0.0
     assert (stats.scheduler.prompt_tokens_total, stats.scheduler.generation_tokens_total) == (3, 4)
+
+
+def test_an_observer_is_told_of_every_step_that_computes_something() -> None:
+    core = EngineCore(Scheduler(SchedulerConfig(), make_limits()), FakeRunner(4), clock=lambda: 0.0)
+    seen: list[tuple[int, float]] = []
+    core.observe_steps(lambda plan, seconds: seen.append((len(plan.scheduled), seconds)))
+    core.add_request(make_request("a", max_tokens=2))
+    while core.has_work:
+        core.step()
+    assert [num_rows for num_rows, _ in seen] == [1, 1]
+    assert all(seconds > 0 for _, seconds in seen)
+    core.observe_steps(None)
+    core.add_request(make_request("b", max_tokens=1))
+    core.step()
+    assert len(seen) == 2

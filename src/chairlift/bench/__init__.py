@@ -1,0 +1,1 @@
+"""Measuring: servers over HTTP, batching modes against each other, and the cost of steps."""

@@ -1,0 +1,66 @@
+"""What a server says about itself in ``/metrics``: queue time and preemptions during a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chairlift.bench.http_client import HttpError, read_body
+from chairlift.bench.target import Target
+
+_NAMES = (
+    "request_queue_time_seconds_sum",
+    "request_queue_time_seconds_count",
+    "num_preemptions_total",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCounters:
+    """Counters of a server at one moment."""
+
+    queue_s: float
+    num_queued: float
+    num_preemptions: float
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSide:
+    """What a server did between two moments.
+
+    Attributes:
+        mean_queue_s: Of the requests that started; ``None`` if none did.
+    """
+
+    mean_queue_s: float | None
+    num_preemptions: int
+
+
+async def read_counters(target: Target) -> ServerCounters | None:
+    """Read the counters under vLLM's names, which Chairlift has too; ``None`` if there are none."""
+    try:
+        page = await read_body(target.address, "/metrics", target.headers)
+    except HttpError:
+        return None
+    return parse_counters(page.decode("utf-8", "replace"))
+
+
+def parse_counters(page: str) -> ServerCounters | None:
+    """Find the counters in a page of Prometheus' text format, summed over labels."""
+    sums: dict[str, float] = {}
+    for line in page.splitlines():
+        name, _, value = line.rpartition(" ")
+        name = name.partition("{")[0].removeprefix("vllm:")
+        if name in _NAMES:
+            sums[name] = sums.get(name, 0.0) + float(value)
+    if len(sums) < len(_NAMES):
+        return None
+    return ServerCounters(*(sums[name] for name in _NAMES))
+
+
+def between(before: ServerCounters | None, after: ServerCounters | None) -> ServerSide | None:
+    """What happened between two moments; ``None`` if the server does not say."""
+    if before is None or after is None:
+        return None
+    num_started = after.num_queued - before.num_queued
+    queue_s = (after.queue_s - before.queue_s) / num_started if num_started else None
+    return ServerSide(queue_s, int(after.num_preemptions - before.num_preemptions))

@@ -1,0 +1,16 @@
+"""``chairlift bench``: measuring servers, batching modes and steps."""
+
+from __future__ import annotations
+
+import typer
+
+from chairlift.cli.bench_calibrate import calibrate
+from chairlift.cli.bench_serving import serving
+from chairlift.cli.help import GroupedCommand
+
+bench = typer.Typer(
+    help="Measure a server under load, or the cost of steps.",
+    rich_markup_mode=None,
+)
+for _command in (serving, calibrate):
+    bench.command(cls=GroupedCommand)(_command)

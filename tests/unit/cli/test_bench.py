@@ -1,0 +1,129 @@
+"""``chairlift bench`` measures a server and says what the figures do not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.unit.bench.stand_in_server import StandIn, completion, stand_in, with_status
+
+from chairlift.cli import main as cli
+
+
+def run(*words: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["bench", *words])
+    code = ended.value.code
+    if not isinstance(code, int):
+        raise AssertionError(f"exit code {code!r}")
+    return code
+
+
+def answer(request: dict[str, Any]) -> bytes:
+    """Finds half of every prompt cached; fails prompts of 13 tokens."""
+    length = len(request["prompt"])
+    if length == 13:
+        return with_status("400 Bad Request", b"unlucky")
+    return completion(request["max_tokens"], length, num_cached=length // 2)
+
+
+@pytest.fixture
+def server() -> Iterator[StandIn]:
+    """A stand-in server on an event loop in a thread."""
+    loop, ready, running = asyncio.new_event_loop(), threading.Event(), []
+
+    async def serve() -> None:
+        async with stand_in(answer) as started:
+            stop = asyncio.Event()
+            running.extend([started, stop])
+            ready.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    ready.wait()
+    yield running[0]
+    loop.call_soon_threadsafe(running[1].set)
+    thread.join()
+    loop.close()
+
+
+def words_for(server: StandIn, *words: str) -> tuple[str, ...]:
+    lengths = ("--prompt-lengths", "10", "--output-lengths", "4")
+    amount = ("--num-requests", "6", "--rate", "inf")
+    return ("serving", "--base-url", server.url, *lengths, *amount, *words)
+
+
+def test_serving_reports_figures_and_goodput_as_json(
+    server: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*words_for(server, "--goodput", "ttft<60s", "--json")) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert (data["requests_finished"], data["requests_failed"]) == (6, 0)
+    assert data["output_tokens"] == 24
+    assert data["goodput_per_s"] == pytest.approx(data["requests_per_s"], rel=0.01)
+    assert data["latency_ms"]["itl"]["count"] == 18
+    assert data["server_mean_queue_ms"] == 500.0
+
+
+def test_serving_asks_for_the_first_model_unless_one_is_named(
+    server: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*words_for(server)) == 0
+    assert run(*words_for(server, "--model", "mine")) == 0
+    capsys.readouterr()
+    assert [request["model"] for request in server.requests] == ["first"] * 6 + ["mine"] * 6
+
+
+def test_serving_warns_when_the_prefix_cache_answered(
+    server: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*words_for(server)) == 0
+    assert "warning: 50.0% of the prompt tokens came from" in capsys.readouterr().err
+
+
+def test_two_runs_never_send_the_same_prompts_unless_told_to(
+    server: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in ((), (), ("--prompt-seed", "3"), ("--prompt-seed", "3")):
+        assert run(*words_for(server, *words)) == 0
+    capsys.readouterr()
+    prompts = [sorted(r["prompt"] for r in server.requests[i : i + 6]) for i in range(0, 24, 6)]
+    assert prompts[0] != prompts[1]
+    assert prompts[2] == prompts[3]
+
+
+def test_serving_says_how_many_requests_failed_and_why(
+    server: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*words_for(server, "--prompt-lengths", "13")) == 0
+    out, err = capsys.readouterr()
+    assert "failed 6 times: status 400: unlucky" in out
+    assert "no request finished" in out
+    assert "warning: 6 requests failed and are in none of the figures" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("serving", "--base-url", "http://127.0.0.1:1"), 1, "cannot connect to 127.0.0.1:1"),
+        (("serving", "--base-url", "here"), 2, "base_url must be http://HOST:PORT"),
+        (("serving", "--goodput", "fast"), 2, "an objective is METRIC_pPERCENT<LIMIT"),
+        (("serving", "--max-concurrency", "-1"), 2, "max_concurrency must be at least 0"),
+        (("serving", "--vocab-size", "1"), 2, "vocab_size must be at least 2, got 1"),
+        (("calibrate", "missing.gguf"), 2, "missing.gguf"),
+        (("dance",), 2, "No such command 'dance'"),
+        ((), 2, "Missing command"),
+    ],
+)
+def test_bad_input_is_one_line(
+    words: tuple[str, ...], code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*words) == code
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("chairlift: error: ")
+    assert message in lines[0]
