@@ -1,25 +1,53 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "activation_rows.h"
 #include "isa.h"
+#include "measure.h"
 #include "thread_team.h"
 
 namespace nb = nanobind;
+using namespace nb::literals;
 
 namespace chairlift {
+namespace {
+
+std::vector<std::string> available_isa_names() {
+  std::vector<std::string> names;
+  for (Isa isa : available_isas()) names.push_back(isa_name(isa));
+  return names;
+}
+
+double gemm_rate(ThreadTeam& team, std::string_view dtype, int num_rows, int in_features,
+                 int out_features, int repeats) {
+  if (num_rows < 1 || in_features < 1 || out_features < 1 || repeats < 1) {
+    throw std::invalid_argument("num_rows, in_features, out_features and repeats must be at least 1");
+  }
+  return measure_gemm_rate(
+      team, {parse_element_type(dtype), num_rows, in_features, out_features, repeats});
+}
+
+}  // namespace
 
 void bind_core(nb::module_& m) {
-  m.def("available_isas", [] {
-    std::vector<std::string> names;
-    for (Isa isa : available_isas()) names.push_back(isa_name(isa));
-    return names;
-  });
+  m.def("available_isas", &available_isa_names);
   m.def("current_isa", [] { return std::string(isa_name(current_isa())); });
 
+  using ReleaseGil = nb::call_guard<nb::gil_scoped_release>;
   nb::class_<ThreadTeam>(m, "ThreadTeam")
-      .def(nb::init<int>(), nb::arg("num_threads"))
-      .def_prop_ro("size", &ThreadTeam::size);
+      .def(nb::init<int>(), "num_threads"_a)
+      .def_prop_ro("size", &ThreadTeam::size)
+      .def("barrier_ns", &measure_barrier_ns, ReleaseGil())
+      .def("read_rate", &measure_read_rate, "num_bytes"_a, ReleaseGil())
+      .def("gemm_rate", &gemm_rate, "dtype"_a, "num_rows"_a, "in_features"_a, "out_features"_a,
+           "repeats"_a, ReleaseGil());
 }
 
 }  // namespace chairlift

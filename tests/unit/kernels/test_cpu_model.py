@@ -232,7 +232,7 @@ def test_a_batch_that_does_not_fit_together_is_refused(
 
 def test_more_tokens_than_the_model_was_made_for_are_refused() -> None:
     model = make_model(make_spec(), "float32", max_num_batched_tokens=4)
-    with pytest.raises(KernelInputError, match="max_num_batched_tokens = 4 .* got 5"):
+    with pytest.raises(KernelInputError, match=r"max_num_batched_tokens = 4 .* got 5"):
         model.forward(GOOD_BATCH)
 
 
