@@ -104,20 +104,6 @@ class BlockPool:
             self._block_of_hash[block_hash] = block_id
             self._hashes[block_id] = block_hash
 
-    def forget_cached(self) -> int:
-        """Turn all cached blocks into free ones and make live ones unfindable.
-
-        Returns:
-            How many cached blocks were dropped.
-        """
-        num_dropped = len(self._cached)
-        self._free.extend(self._cached)
-        self._cached.clear()
-        for block_id in self._block_of_hash.values():
-            self._hashes[block_id] = None
-        self._block_of_hash.clear()
-        return num_dropped
-
     def _evict(self) -> int:
         block_id, _ = self._cached.popitem(last=False)
         block_hash = self._hashes[block_id]

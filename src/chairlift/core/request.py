@@ -43,7 +43,6 @@ class Request:
         "arrival_index",
         "block_hashes",
         "core_request",
-        "finish_reason",
         "first_token_s",
         "max_num_tokens",
         "num_cached_tokens",
@@ -80,7 +79,6 @@ class Request:
         eos = () if params.ignore_eos else core_request.eos_token_ids
         self.stop_token_ids = frozenset((*params.stop_token_ids, *eos))
         self.status = RequestStatus.WAITING
-        self.finish_reason: FinishReason | None = None
         self.num_cached_tokens = 0
         self.num_preemptions = 0
         self.only_scores_prompt = self.max_num_tokens == self.num_prompt_tokens

@@ -116,28 +116,25 @@ class Scheduler:
         for request_id in request_ids:
             request = self._requests.get(request_id)
             if request is not None:
-                self._finish(request, FinishReason.ABORT)
+                self._finish(request)
                 outputs.append(StepOutput(request_id, finish_reason=FinishReason.ABORT))
         return self._batching.release(outputs, self._num_boarded()) if outputs else []
 
     def schedule(self, now_s: float) -> SchedulerOutput:
         """Plan the next step. ``now_s`` is on the clock of the requests' arrival times."""
-        plan = SchedulerOutput(
-            step=self._step,
-            scheduled=[],
-            finished_request_ids=self._finished_ids,
-        )
+        plan = SchedulerOutput(self._step, [], finished_request_ids=self._finished_ids)
         self._finished_ids = []
         self._step += 1
         self._displace(plan, now_s)
         if self._policy.reorders:
             self._policy.order_running(self._running)
         budget = self._config.max_num_batched_tokens
+        num_free_slots = self._config.max_num_seqs - len(self._running)
         share = prefill_share(
             budget,
             num_running=len(self._running),
             num_prefilling=len(self._prefilling),
-            num_boarding=min(len(self._policy), self._config.max_num_seqs - len(self._running)),
+            num_boarding=min(len(self._policy), num_free_slots),
         )
         num_displaced = len(plan.preempted_request_ids)
         budget = self._schedule_running(plan, budget, share)
@@ -154,19 +151,27 @@ class Scheduler:
         while index < len(running) and budget > 0:
             request = running[index]
             index += 1
-            start, num_known = request.num_computed_tokens, len(request.token_ids)
-            end = min(num_known, start + budget, start + share)
+            start = request.num_computed_tokens
+            num_tokens = len(request.token_ids) - start
+            yields_token = num_tokens <= budget and num_tokens <= share
+            if not yields_token:
+                num_tokens = min(budget, share)
+            end = start + num_tokens
             new_block_ids: tuple[int, ...] = ()
             if end > request.num_slots:
                 grown = self._grow(request, end, plan)
                 if grown is None:
                     return budget
                 new_block_ids = grown
-            budget -= end - start
-            yields_token = end == num_known and not request.only_scores_prompt
+            budget -= num_tokens
             scheduled.append(
                 ScheduledRequest(
-                    request.request_id, start, end - start, new_block_ids, False, yields_token
+                    request.request_id,
+                    start,
+                    num_tokens,
+                    new_block_ids,
+                    False,
+                    yields_token and not request.only_scores_prompt,
                 )
             )
         return budget
@@ -336,25 +341,24 @@ class Scheduler:
             if output is not None:
                 outputs.append(output)
                 if output.finish_reason is not None:
-                    self._forget(request, output.finish_reason)
+                    self._forget(request)
                     some_ended = True
         if some_ended:
             self._running = [r for r in self._running if r.status is RequestStatus.RUNNING]
         return self._batching.release(outputs, self._num_boarded())
 
-    def _finish(self, request: Request, reason: FinishReason) -> None:
+    def _finish(self, request: Request) -> None:
         """End a request in any state."""
         if request.status is RequestStatus.RUNNING:
             self._running.remove(request)
         else:
             self._policy.remove(request)
             self._num_preempted -= request.status is RequestStatus.PREEMPTED
-        self._forget(request, reason)
+        self._forget(request)
 
-    def _forget(self, request: Request, reason: FinishReason) -> None:
+    def _forget(self, request: Request) -> None:
         """Free what a request holds. The caller takes it out of its queue."""
         request.status = RequestStatus.FINISHED
-        request.finish_reason = reason
         self.kv_cache.free(request)
         self._policy.left(request)
         self._prefilling.pop(request.request_id, None)
@@ -375,10 +379,6 @@ class Scheduler:
         if self._num_boarded():
             return 0.0
         return self._batching.wait_s(len(self._policy), self._oldest_wait_s(now_s))
-
-    def reset_prefix_cache(self) -> int:
-        """Forget all cached blocks that nobody holds; returns how many those were."""
-        return self.kv_cache.pool.forget_cached()
 
     def stats(self) -> SchedulerStats:
         """Gauges and counters of this moment."""

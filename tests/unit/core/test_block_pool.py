@@ -107,17 +107,6 @@ def test_releasing_more_often_than_taken_is_an_error() -> None:
         pool.release(blocks)
 
 
-def test_forgetting_leaves_live_blocks_to_their_holders() -> None:
-    pool = pool_with_cached(4, 2)
-    pool.acquire([1])
-    assert pool.forget_cached() == 1
-    assert (pool.num_live, pool.num_cached, pool.num_free) == (1, 0, 3)
-    assert pool.find(content(1)) is None
-    pool.release([1])
-    assert pool.num_free == 4
-    pool.check_integrity()
-
-
 def test_hash_depends_on_tokens_prefix_and_salt() -> None:
     hashes = {
         hash_block(root_hash(""), [1, 2]),

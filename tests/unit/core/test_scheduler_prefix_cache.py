@@ -90,13 +90,3 @@ def test_hit_rate_counts_looked_up_and_found_tokens() -> None:
     bench, _ = run_twice(PROMPT)
     stats = bench.scheduler.stats()
     assert (stats.prefix_cache_queried_tokens, stats.prefix_cache_hit_tokens) == (34, 16)
-
-
-def test_reset_forgets_what_nobody_holds() -> None:
-    bench = Bench(block_size=4)
-    bench.add(make_request("a", PROMPT, max_tokens=1))
-    bench.run()
-    assert bench.scheduler.reset_prefix_cache() == 4
-    bench.add(make_request("b", PROMPT, max_tokens=1))
-    bench.run()
-    assert bench.outputs["b"][0].num_cached_tokens == 0
