@@ -24,6 +24,7 @@ whoever it puts last.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from chairlift.config import EngineLimits, SchedulerConfig
@@ -196,7 +197,9 @@ class Scheduler:
 
         Takes slot and blocks from the last in order, no more of them than needed.
         """
-        request = self._policy.next(now_s, (), ()) if self._running else None
+        if not self._running or self._config.batching != "continuous":
+            return
+        request = self._policy.next(now_s, (), self._full_tenants())
         if request is None or not self._policy.gives_way(request, self._running[-1]):
             return
         num_victims = num_to_displace(
@@ -224,17 +227,13 @@ class Scheduler:
         )
         num_boarded = 0
         passed: list[Request] = []
-        full_tenants: set[str] = set()
         while budget > 0 and len(self._running) < self._config.max_num_seqs:
-            request = self._policy.next(now_s, passed, full_tenants)
+            request = self._policy.next(now_s, passed, self._full_tenants())
             if request is None:
                 break
             was_preempted = request.status is RequestStatus.PREEMPTED
             if not was_preempted and num_boarded == may_board:
                 break
-            if self._tenant_is_full(request.tenant):
-                full_tenants.add(request.tenant)
-                continue
             num_tokens = self._board(request, plan, min(budget, share), now_s)
             if num_tokens is not None:
                 budget -= num_tokens
@@ -252,9 +251,12 @@ class Scheduler:
         is_new = request.status is RequestStatus.WAITING
         return is_new and request.num_times_passed < self._config.max_head_passes
 
-    def _tenant_is_full(self, tenant: str) -> bool:
-        most = self._max_running_of.get(tenant)
-        return most is not None and sum(r.tenant == tenant for r in self._running) >= most
+    def _full_tenants(self) -> set[str]:
+        """Tenants that have as many requests running as they may."""
+        if not self._max_running_of:
+            return set()
+        num_running = Counter(request.tenant for request in self._running)
+        return {name for name, most in self._max_running_of.items() if num_running[name] >= most}
 
     def _num_reserved(self, request: Request) -> int:
         """Blocks that must stay available when a request boards, for those that run to grow into.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tests.fakes import Bench, expected_tokens, make_request
 
+from chairlift.config import TenantConfig
+
 
 def bench(**options: int | float) -> Bench:
     return Bench(scheduling_policy="priority", **options)  # type: ignore[arg-type]
@@ -69,3 +71,22 @@ def test_least_urgent_request_starts_within_the_aging_bound() -> None:
     started = next(i for i, batch in enumerate(b.batches) if "patient" in batch)
     # All that came in the first gap * aging seconds may go before it, two in each second.
     assert gap * aging_s <= started <= 2 * gap * aging_s + 2
+
+
+def test_nobody_gives_way_to_a_request_whose_tenant_may_not_run_more() -> None:
+    b = Bench(
+        scheduling_policy="priority", max_num_seqs=2, tenants=(TenantConfig("b", max_running=1),)
+    )
+    b.add(make_request("low", max_tokens=9, priority=1))
+    b.add(make_request("b0", max_tokens=9, tenant="b"))
+    b.step()
+    b.add(make_request("b1", max_tokens=9, tenant="b", arrival_time_s=b.now_s))
+    assert b.step().preempted_request_ids == []
+
+
+def test_nobody_gives_way_in_a_static_batch() -> None:
+    b = Bench(scheduling_policy="priority", max_num_seqs=1, batching="static")
+    b.add(make_request("low", max_tokens=9, priority=1))
+    b.step()
+    b.add(make_request("urgent", max_tokens=1, arrival_time_s=b.now_s))
+    assert b.step().preempted_request_ids == []
