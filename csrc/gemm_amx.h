@@ -43,18 +43,18 @@ static CHAIRLIFT_INLINE void prefetch_lines(const std::byte* at, int lines) {
   for (int i = 0; i < lines; i++) __builtin_prefetch(at + 64 * i, 0, 2);
 }
 
-// Sums of 16 (kTall: 32) rows x one panel into sums [32][32]. Each step fetches kAhead lines and
-// finishes two rows of the block before, so that neither memory nor the vector units idle while
-// the tiles work.
-template <bool kTall, int kAhead, class Pending>
-static CHAIRLIFT_INLINE void multiply_tiles(const GemmCall& call, int row, int panel,
-                                            const std::byte* ahead, Pending& pending,
-                                            float* sums) {
+// Sums of 16 (kTall: 32) rows x one panel into block.sums [32][32]. Each step fetches kAhead lines,
+// finishes two rows of the block before, and asks for the memory where two rows of this block will
+// go, so that neither memory nor the vector units idle while the tiles work.
+template <bool kTall, int kAhead, class Block>
+static CHAIRLIFT_INLINE void multiply_tiles(const GemmCall& call, const Block& block,
+                                            const std::byte* ahead, Block& pending) {
   const int64_t stride_bytes = call.input_stride * 2;
-  const std::byte* x = call.input + row * stride_bytes;
+  const std::byte* x = call.input + block.next_row * stride_bytes;
   const std::byte* x_low = x + kTileRows * stride_bytes;
-  const std::byte* weights = call.weights->panel(panel);
+  const std::byte* weights = call.weights->panel(block.panel);
   const int64_t num_steps = call.weights->padded_in() / kTileInputs;
+  int fetched_row = block.next_row;
   _tile_zero(0);
   _tile_zero(1);
   if constexpr (kTall) {
@@ -78,9 +78,12 @@ static CHAIRLIFT_INLINE void multiply_tiles(const GemmCall& call, int row, int p
     }
     x += 64;
     weights += kPanelStepBytes;
-    pending.finish_one(call);
-    pending.finish_one(call);
+    for (int i = 0; i < 2; i++) {
+      pending.finish_one(call);
+      block.fetch_output(call, fetched_row++);
+    }
   }
+  float* sums = block.sums;
   _tile_stored(0, sums, 128);
   _tile_stored(1, sums + kLanes, 128);
   if constexpr (kTall) {
@@ -115,6 +118,8 @@ class TileGemm {
   static constexpr int kRowsPerBlock = 256;
   static constexpr int kTallRows = 2 * kTileRows;
 
+  using Block = PendingBlock<kEpilogue, bf16>;
+
   // Passes over the panel fetch `next` meanwhile: one does it alone, or the first two half each.
   void multiply_panel(int panel, int first_row, int last_row, const std::byte* next) {
     const int64_t half_panel = static_cast<int64_t>(call_.weights->panel_bytes()) / 2;
@@ -137,14 +142,14 @@ class TileGemm {
 
   template <bool kTall, int kAhead>
   __attribute__((noinline)) void multiply(int panel, int row, int end, const std::byte* ahead) {
-    float* sums = sums_[turn_];
+    const Block block = {sums_[turn_], row, end, panel};
     turn_ ^= 1;
-    multiply_tiles<kTall, kAhead>(call_, row, panel, ahead, pending_, sums);
-    pending_ = {sums, row, end, panel};
+    multiply_tiles<kTall, kAhead>(call_, block, ahead, pending_);
+    pending_ = block;
   }
 
   const GemmCall& call_;
-  PendingBlock<kEpilogue, bf16> pending_;
+  Block pending_;
   int turn_ = 0;
   alignas(64) float sums_[2][kTallRows * kPanelFeatures];
 };

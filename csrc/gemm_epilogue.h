@@ -1,6 +1,8 @@
 // What happens to finished sums of a GEMM block before they leave the core. For gemm_isa.cpp.
 #pragma once
 
+#include <type_traits>
+
 #include "gemm.h"
 #include "simd.h"
 
@@ -46,7 +48,7 @@ static CHAIRLIFT_INLINE void finish_row(const GemmCall& call, const float* y, in
 // Sums of some rows of one panel, on their way out row by row.
 template <Epilogue kEpilogue, class Out>
 struct PendingBlock {
-  const float* sums = nullptr;  // [rows][32], of row `next_row` first
+  float* sums = nullptr;  // [rows][32], of row `next_row` first
   int next_row = 0, end_row = 0, panel = 0;
 
   CHAIRLIFT_INLINE void finish_one(const GemmCall& call) {
@@ -57,6 +59,15 @@ struct PendingBlock {
   }
   CHAIRLIFT_INLINE void finish_all(const GemmCall& call) {
     while (next_row != end_row) finish_one(call);
+  }
+  // Asks for the cache lines that finishing a row will write.
+  CHAIRLIFT_INLINE void fetch_output(const GemmCall& call, int row) const {
+    if (row >= end_row) return;
+    constexpr bool kHalf = kEpilogue == Epilogue::silu_mul;
+    using Element = std::conditional_t<kHalf, Out, float>;
+    const Element* out = static_cast<const Element*>(call.out) + row * call.out_stride;
+    __builtin_prefetch(out + panel * (kHalf ? kLanes : kPanelFeatures), 1);
+    if constexpr (!kHalf) __builtin_prefetch(out + panel * kPanelFeatures + kLanes, 1);
   }
 };
 
