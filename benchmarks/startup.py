@@ -2,7 +2,8 @@
 
 Starts the server as a user does, several times, and measures from ``exec`` until it says it is
 ready, and then the time to the first token of a first and of a second request. The model is on disk
-already. Prints one JSON line per start and one with medians.
+already. The prefix cache is off, so that the second request has no more to go by than the first;
+both come on connections of their own. Prints one JSON line per start and one with medians.
 
     python benchmarks/startup.py
 """
@@ -30,6 +31,7 @@ def start_server(model: str) -> tuple[subprocess.Popen[str], float, int, str]:
         The process, the seconds, the port, and the server's own account of the time.
     """
     command = [sys.executable, "-m", "chairlift", "serve", model, "--port", "0"]
+    command.append("--no-enable-prefix-caching")
     start_s = time.perf_counter()
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True

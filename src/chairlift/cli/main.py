@@ -9,11 +9,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from chairlift.errors import ChairliftError, EngineError
 
+if TYPE_CHECKING:
+    from chairlift.engine.child import EngineChild
+
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+
+_HELP_FLAGS = frozenset({"-h", "--help"})
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -32,6 +39,31 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run(words: Sequence[str]) -> int:
+    with _engine_child(words) as child:
+        return _run_command(words, child)
+
+
+@contextmanager
+def _engine_child(words: Sequence[str]) -> Iterator[EngineChild | None]:
+    """Start the engine's process for what will need it, before anything else takes time.
+
+    It imports numpy and the kernels while this process imports what reads the flags. Should those
+    be wrong, it is ended again.
+    """
+    _, command = _split(words)
+    if command != "serve" or not _HELP_FLAGS.isdisjoint(words):
+        yield None
+        return
+    from chairlift.engine.child import EngineChild
+
+    child = EngineChild.spawn()
+    try:
+        yield child
+    finally:
+        child.end()
+
+
+def _run_command(words: Sequence[str], child: EngineChild | None) -> int:
     import typer
 
     from chairlift.cli.app import COMMANDS, build_app
@@ -39,7 +71,7 @@ def _run(words: Sequence[str]) -> int:
     flags, command = _split(words)
     try:
         app = build_app([command] if command in COMMANDS else COMMANDS)
-        code = app(words, standalone_mode=False, prog_name="chairlift")
+        code = app(words, standalone_mode=False, prog_name="chairlift", obj=child)
         sys.stdout.flush()
         return code or 0
     except KeyboardInterrupt:

@@ -7,6 +7,7 @@ from functools import partial
 
 from chairlift.config import EngineConfig, EngineLimits
 from chairlift.engine.admission import Admission
+from chairlift.engine.child import EngineChild
 from chairlift.engine.front import Front
 from chairlift.engine.input_processor import AsyncInputProcessor, InputProcessor, fan_out
 from chairlift.engine.messages import (
@@ -19,8 +20,9 @@ from chairlift.engine.messages import (
 from chairlift.engine.output_processor import OutputProcessor
 from chairlift.engine.phase_timer import PhaseCallback
 from chairlift.engine.request_stream import Mailbox, RequestStream
-from chairlift.engine.start import StartedEngine, StartReport, start_engine
+from chairlift.engine.start import FrontCallback, StartedEngine, StartReport, start_engine
 from chairlift.engine.stats import EngineStats, engine_stats
+from chairlift.engine.tenant_usage import TenantUsage
 from chairlift.errors import EngineDeadError, EngineDrainingError
 from chairlift.inputs import CoreRequest, GenerateRequest
 from chairlift.outputs import RequestOutput
@@ -67,6 +69,8 @@ class AsyncEngine:
         *,
         in_process: bool = False,
         on_phase: PhaseCallback | None = None,
+        on_front: FrontCallback | None = None,
+        child: EngineChild | None = None,
     ) -> AsyncEngine:
         """Load the model and start the engine loop; returns once it can compute.
 
@@ -74,13 +78,18 @@ class AsyncEngine:
             in_process: Run the loop in a thread of this process rather than in a process of its
                 own. Simpler to embed; a crash in native code then takes this process with it.
             on_phase: Told each part of the engine's start, with its seconds, as it ends.
+            on_front: Told of the text side as soon as it is there, on another thread, while the
+                engine may still be loading; the start is not over before it returns.
+            child: The engine's process, if it has been started already; owned from here on.
 
         Raises:
             ConfigError: The configuration does not go with the model or the machine.
             ModelLoadError: The model cannot be found or loaded.
             EngineError: The engine could not be started for another reason.
         """
-        return cls(await start_engine(config or EngineConfig(), in_process, on_phase))
+        return cls(
+            await start_engine(config or EngineConfig(), in_process, on_phase, on_front, child)
+        )
 
     @property
     def limits(self) -> EngineLimits:
@@ -122,11 +131,12 @@ class AsyncEngine:
         """No new requests are taken."""
         return self._is_draining
 
-    def check_admission(self, num_choices: int = 1) -> None:
+    def check_admission(self, num_choices: int = 1, *, num_entering: int = 0) -> None:
         """Refuse what cannot be taken now; to be asked before a prompt is tokenised.
 
         Args:
             num_choices: How many choices want to be computed.
+            num_entering: Choices that have been let in and are not here yet.
 
         Raises:
             EngineOverloadedError: Too many requests are waiting.
@@ -138,7 +148,7 @@ class AsyncEngine:
         if self._is_draining:
             raise EngineDrainingError("the engine is shutting down and takes no new requests")
         num_waiting = len(self._unended) - self._core_stats.scheduler.num_running
-        self._admission.check(max(0, num_waiting), num_choices)
+        self._admission.check(max(0, num_waiting) + num_entering, num_choices)
 
     def generate(self, request: GenerateRequest, *, stream: bool = True) -> RequestStream:
         """Start answering a request.
@@ -179,6 +189,10 @@ class AsyncEngine:
     def stats(self) -> EngineStats:
         """Gauges and counters as of the last step."""
         return engine_stats(self._core_stats, self._processor.observations, len(self._unended))
+
+    def usage_of(self, tenant: str) -> TenantUsage:
+        """What a tenant uses, and has used."""
+        return self._processor.usage_of(tenant)
 
     async def wait_dead(self) -> EngineDeadError:
         """Return when the engine has died, with the reason, or when it has been closed."""

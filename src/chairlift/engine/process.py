@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import socket
 import subprocess
-import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
 from chairlift import errors
-from chairlift.config import EngineConfig
+from chairlift.engine.child import EngineChild
 from chairlift.engine.messages import Command, EngineInfo, EngineListener, Stop
 from chairlift.engine.wire import (
     FrameDecoder,
@@ -26,54 +22,29 @@ from chairlift.engine.wire import (
 )
 from chairlift.errors import ChairliftError, EngineDeadError, EngineError
 
-_CHILD_MODULE = "chairlift.engine.process_child"
 _EXIT_TIMEOUT_S = 10.0
 _REAP_TIMEOUT_S = 1.0
 
 
 class EngineProcess:
-    """A child process that runs the engine loop, and the socket to it.
+    """The engine loop in a child process, reached over a socket.
 
-    The child is in a process group of its own, so that Ctrl-C in a terminal reaches only the
-    parent, which decides what becomes of running requests. The child dies with its parent, however
-    that ends.
-
-    Make one with :meth:`spawn` on the thread that stays: the kernel takes the end of the thread
-    that started the child for the end of the parent.
+    Args:
+        child: Owned from here on.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], connection: socket.socket) -> None:
-        self._process = process
-        self._socket = connection
+    def __init__(self, child: EngineChild) -> None:
+        self._process = child.process
+        self._socket = child.connection
         self._protocol: _Connection | None = None
-
-    @classmethod
-    def spawn(cls, child_module: str = _CHILD_MODULE) -> EngineProcess:
-        """Start the process; it imports what it needs and then waits for :meth:`start`."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
-            command = [sys.executable, "-P", "-m", child_module, str(theirs.fileno())]
-            process = subprocess.Popen(
-                [*command, str(os.getpid()), repr(time.monotonic())],
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                env=environment,
-                process_group=0,
-            )
-        return cls(process, ours)
 
     @property
     def pid(self) -> int:
         """Process id of the child."""
         return self._process.pid
 
-    async def start(
-        self,
-        config: EngineConfig,
-        on_phase: Callable[[str, float], None] | None = None,
-    ) -> EngineInfo:
-        """Have the child build the engine; returns once it can compute.
+    async def start(self, on_phase: Callable[[str, float], None] | None = None) -> EngineInfo:
+        """Wait until the child, which has been configured, can compute.
 
         Args:
             on_phase: Told each part of the child's start, with its seconds, as it ends.
@@ -87,7 +58,6 @@ class EngineProcess:
         protocol = _Connection(loop.create_future(), on_phase, self._describe_exit)
         self._protocol = protocol
         await loop.create_connection(lambda: protocol, sock=self._socket)
-        protocol.write(config)
         return await protocol.ready
 
     def attach(self, listener: EngineListener) -> None:

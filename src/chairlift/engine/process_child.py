@@ -1,6 +1,6 @@
 """The engine process: builds the engine, then runs its loop between a socket and the kernels.
 
-Started by :mod:`chairlift.engine.process` with three arguments: the socket's file descriptor, the
+Started by :mod:`chairlift.engine.child` with three arguments: the socket's file descriptor, the
 parent's process id, and when the parent started it, in monotonic seconds. It ends when it is told
 to, when the other end of the socket closes, and when its parent dies in whatever way.
 """
@@ -57,7 +57,10 @@ class SocketInbox:
         """The first message; ``None`` if the other end closed before sending it."""
         messages: list[Any] = []
         while not messages:
-            data = self._socket.recv(_RECEIVE_BYTES)
+            try:
+                data = self._socket.recv(_RECEIVE_BYTES)
+            except ConnectionResetError:  # closed without reading what this end has sent
+                return None
             if not data:
                 return None
             messages += self._decoder.feed(data)
@@ -132,10 +135,12 @@ def _serve(inbox: SocketInbox, sender: Sender, started_s: float) -> int:
     on_phase("start process", main_s - started_s)
     from chairlift.engine.factory import build_engine_core
 
-    on_phase("import", time.monotonic() - main_s)
+    imported_s = time.monotonic()
+    on_phase("import", imported_s - main_s)
     config = inbox.receive_config()
     if config is None:
         return 0
+    on_phase("wait for flags", time.monotonic() - imported_s)
     try:
         built = build_engine_core(config, on_phase)
     except errors.ChairliftError as error:

@@ -16,7 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from chairlift.config import EngineConfig
 from chairlift.engine.async_engine import AsyncEngine
+from chairlift.engine.child import EngineChild
+from chairlift.engine.front import Front
+from chairlift.engine.start import StartReport
 from chairlift.server.listening import bind, url_of
+from chairlift.server.process_start import process_started_s
 from chairlift.server.settings import ServerSettings
 
 if TYPE_CHECKING:
@@ -28,8 +32,13 @@ _BACKLOG = 2048
 _KEEP_ALIVE_S = 75
 
 
-def run_server(config: EngineConfig, settings: ServerSettings) -> None:
+def run_server(
+    config: EngineConfig, settings: ServerSettings, child: EngineChild | None = None
+) -> None:
     """Serve until a signal ends it; blocks.
+
+    Args:
+        child: The engine's process, if it has been started already; owned from here on.
 
     Raises:
         ConfigError: The address cannot be listened on, or the configuration does not go with the
@@ -40,7 +49,7 @@ def run_server(config: EngineConfig, settings: ServerSettings) -> None:
     """
     listening = bind(settings)
     with listening, asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_serve(config, settings, listening))
+        runner.run(_serve(config, settings, listening, child))
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -51,17 +60,21 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def _serve(config: EngineConfig, settings: ServerSettings, listening: socket.socket) -> None:
-    started_s = time.monotonic()
+async def _serve(
+    config: EngineConfig,
+    settings: ServerSettings,
+    listening: socket.socket,
+    child: EngineChild | None,
+) -> None:
     print(f"Loading {config.model.model}", file=sys.stderr)
     importing = asyncio.ensure_future(asyncio.to_thread(_import_app))
-    async with await AsyncEngine.start(config) as engine:
+    async with await AsyncEngine.start(config, on_front=_rehearse, child=child) as engine:
         build_server = await importing
         url = url_of(listening)
 
         def report() -> None:
             gc.freeze()  # what the start made stays: the collector need not look at it again
-            print(_ready_text(engine, settings, url, time.monotonic() - started_s), flush=True)
+            print(_ready_text(engine, settings, url), flush=True)
 
         server: GracefulServer = build_server(engine, settings, report)
         await server.run_to_end([listening])
@@ -97,13 +110,12 @@ def _import_app() -> Callable[..., Any]:
     return build_server
 
 
-def _ready_text(engine: AsyncEngine, settings: ServerSettings, url: str, ready_s: float) -> str:
+def _ready_text(engine: AsyncEngine, settings: ServerSettings, url: str) -> str:
     info = engine.info
     names = settings.served_model_name or (engine.model_name,)
-    key = ' -H "Authorization: Bearer $API_KEY"' if settings.api_key else ""
+    key = ' -H "Authorization: Bearer $API_KEY"' if settings.api_key or settings.tenants else ""
     body = f'{{"model": "{names[0]}", "messages": [{{"role": "user", "content": "Hello!"}}]}}'
-    phases = ", ".join(f"{name} {seconds:.2f}" for name, seconds in engine.start_report.phases)
-    server_s = ready_s - engine.start_report.total_s
+    ready_s, phases = _start_times(engine.start_report)
     return "\n".join(
         (
             f"Serving {', '.join(names)}: weights {info.quantization} computed in {info.dtype}, "
@@ -111,13 +123,28 @@ def _ready_text(engine: AsyncEngine, settings: ServerSettings, url: str, ready_s
             f"KV pool: {info.limits.num_kv_blocks} blocks of {info.limits.block_size} tokens "
             f"({_mib(info.kv_pool_bytes)}, {info.kv_pool_reason}); a request may have "
             f"{info.limits.max_total_tokens} tokens",
-            f"Ready in {ready_s:.2f} s: {phases}, server {server_s:.2f}",
+            f"Ready in {ready_s:.2f} s: {phases}",
             f"Web: {url}/ (API reference: {url}/docs)",
             f"API: {url}/v1",
             f"Try: curl {url}/v1/chat/completions{key} -H 'Content-Type: application/json' "
             f"-d '{body}'",
         )
     )
+
+
+def _start_times(report: StartReport) -> tuple[float, str]:
+    """Seconds since the start of this process, and the parts that they consist of."""
+    now_s = time.monotonic()
+    process_s = process_started_s()
+    server_s = now_s - report.started_s - report.total_s
+    phases = [("python", report.started_s - process_s), *report.phases, ("server", server_s)]
+    return now_s - process_s, ", ".join(f"{name} {seconds:.2f}" for name, seconds in phases)
+
+
+def _rehearse(front: Front) -> None:
+    from chairlift.server.rehearsal import rehearse
+
+    rehearse(front)
 
 
 def _mib(num_bytes: int) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from chairlift.cli import main as cli
+from chairlift.engine.child import EngineChild
 from chairlift.errors import ChairliftError, ConfigError, EngineDeadError, ModelLoadError
 
 HEAVY_MODULES = {"torch", "transformers", "numpy", "fastapi", "tokenizers", "jinja2", "rich"}
@@ -144,3 +145,37 @@ def test_a_reader_that_has_gone_is_no_error() -> None:
     )
     os.close(write_end)
     assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.fixture
+def spawned(monkeypatch: pytest.MonkeyPatch) -> list[EngineChild]:
+    """The engine processes that the command line starts."""
+    children: list[EngineChild] = []
+    spawn = EngineChild.spawn
+
+    def record() -> EngineChild:
+        children.append(spawn())
+        return children[-1]
+
+    monkeypatch.setattr(EngineChild, "spawn", record)
+    return children
+
+
+@pytest.mark.parametrize(
+    "words", [["--port", "many"], ["--max-num-seqs", "0"], ["/nowhere/model.gguf"]]
+)
+def test_a_refused_command_line_leaves_no_engine_process(
+    words: list[str], spawned: list[EngineChild], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run("serve", *words) == cli.EXIT_USAGE
+    assert [child.process.poll() is not None for child in spawned] == [True]
+    assert capfd.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [["serve", "--help"], ["info", "--help"], ["--help"]])
+def test_asking_for_help_starts_no_engine_process(
+    words: list[str], spawned: list[EngineChild], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*words) == 0
+    assert "Usage" in capsys.readouterr().out
+    assert spawned == []

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from chairlift.engine.async_engine import AsyncEngine
+from chairlift.engine.child import EngineChild
 from chairlift.engine.options import engine_config
 from chairlift.engine.process import EngineProcess
 from chairlift.errors import ConfigError, EngineDeadError, EngineError, ModelLoadError
@@ -62,7 +63,7 @@ async def test_the_start_is_accounted_for_part_by_part(engine: AsyncEngine) -> N
     report = engine.start_report
     assert sum(seconds for _, seconds in report.phases) == pytest.approx(report.total_s)
     names = [name for name, _ in report.phases]
-    assert names[:3] == ["start process", "import", "open model"]
+    assert names[:4] == ["start process", "import", "wait for flags", "open model"]
     assert "warm-up" in names
     assert engine.model_name == "tiny-successor"
     assert engine.limits.num_kv_blocks == 64
@@ -134,10 +135,10 @@ async def test_an_error_in_the_child_arrives_as_what_it_was(successor_model_path
 
 
 async def test_a_child_that_ends_before_it_is_ready_is_an_error() -> None:
-    process = EngineProcess.spawn(child_module="this")  # prints a poem and ends
+    process = EngineProcess(EngineChild.spawn("this"))  # prints a poem and ends
     try:
         with pytest.raises(EngineError, match=r"did not start: .* exit code 0"):
-            await process.start(engine_config())
+            await process.start()
     finally:
         await process.close()
 
