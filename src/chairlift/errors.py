@@ -9,6 +9,7 @@ ChairliftError
 │   └── ModelNotFoundError                   HTTP 404, code model_not_found
 ├── EngineError                          our fault or our state
 │   ├── EngineOverloadedError                HTTP 429 with Retry-After
+│   │   └── QuotaExceededError                   HTTP 429: the tenant's own limit
 │   ├── EngineDrainingError                  HTTP 503: the server is shutting down
 │   ├── RequestFailedError                   HTTP 500: one request failed in the engine
 │   └── EngineDeadError                      HTTP 500; /health turns 503
@@ -69,6 +70,10 @@ class EngineOverloadedError(EngineError):
     def __init__(self, message: str, *, retry_after_s: float) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class QuotaExceededError(EngineOverloadedError):
+    """A tenant has used what it may; ``retry_after_s`` says when there is more."""
 
 
 class EngineDrainingError(EngineError):

@@ -191,7 +191,7 @@ def engine_options(*, environment: bool = True) -> Callable[[Command], Command]:
 
 def server_options() -> Callable[[Command], Command]:
     """Give a command one flag per field of :class:`ServerSettings`, passed as ``settings``."""
-    flags = flags_of(ServerSettings, panel="Server", environment=True)
+    flags = flags_of(ServerSettings, panel="Server", skip=["tenants"], environment=True)
     return with_flags("settings", flags, server_settings)
 
 

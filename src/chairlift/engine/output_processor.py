@@ -8,6 +8,7 @@ from time import perf_counter_ns
 
 from chairlift.engine.answers import Answer, Choice
 from chairlift.engine.stats import RequestObservations
+from chairlift.engine.tenant_usage import TenantTokens, TenantUsage
 from chairlift.errors import RequestFailedError
 from chairlift.inputs import GenerateRequest
 from chairlift.outputs import FinishReason, RequestOutput, StepOutput
@@ -40,6 +41,7 @@ class OutputProcessor:
         self._tokenizer = tokenizer
         self._answers: dict[str, Answer] = {}
         self._choices: dict[str, Choice] = {}
+        self._tenant_tokens = TenantTokens()
 
     @property
     def num_live_choices(self) -> int:
@@ -61,6 +63,11 @@ class OutputProcessor:
         for choice in answer.choices:
             self._choices[choice.core_id] = choice
         self.observations.prompt_tokens.observe(len(request.prompt_token_ids))
+        self._tenant_tokens.add_request(request)
+
+    def usage_of(self, tenant: str) -> TenantUsage:
+        """What a tenant uses, and has used."""
+        return self._tenant_tokens.usage_of(tenant, self._choices.values())
 
     def process(self, outputs: Iterable[StepOutput], now_s: float) -> ProcessedStep:
         """Take in the outputs of a step; those of choices that are not live are ignored.
@@ -130,10 +137,11 @@ class OutputProcessor:
         answer = self._answers.pop(key, None)
         if answer is None:
             return []
-        live = [c.core_id for c in answer.choices if self._choices.pop(c.core_id, None)]
-        for _ in live:
+        live = [c for c in answer.choices if self._choices.pop(c.core_id, None)]
+        for choice in live:
             self.observations.count_finished(FinishReason.ABORT)
-        return live
+            self._tenant_tokens.add_ended(choice)
+        return [choice.core_id for choice in live]
 
     def _observe_tokens(
         self, choice: Choice, last_token_s: float, num_tokens: int, gaps: dict[float, int]
@@ -155,6 +163,7 @@ class OutputProcessor:
         del self._choices[choice.core_id]
         observed, answer = self.observations, choice.answer
         observed.count_finished(choice.finish_reason or FinishReason.ERROR)
+        self._tenant_tokens.add_ended(choice)
         if output.finish_reason is None:
             answer.note_end(now_s)
             processed.aborts.append(choice.core_id)
@@ -175,4 +184,5 @@ class OutputProcessor:
         for choice in others:
             choice.finish_reason = FinishReason.ABORT
             self.observations.count_finished(FinishReason.ABORT)
+            self._tenant_tokens.add_ended(choice)
         return [choice.core_id for choice in others]

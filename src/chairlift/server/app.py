@@ -7,6 +7,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from chairlift.server import routes_admin, routes_generate, routes_page, routes_tokenize
 from chairlift.server.context import ServerContext
+from chairlift.server.door import Door
 from chairlift.server.engine_client import EngineClient
 from chairlift.server.error_handlers import add_error_handlers
 from chairlift.server.logprobs_format import TokenTexts
@@ -14,6 +15,7 @@ from chairlift.server.metrics import MetricsPage
 from chairlift.server.middleware import REQUEST_ID_HEADER, ApiKeyMiddleware, RequestIdMiddleware
 from chairlift.server.openapi import openapi_of
 from chairlift.server.settings import ServerSettings
+from chairlift.server.tenants import KeyRing
 from chairlift.version import VERSION
 
 _DESCRIPTION = (
@@ -42,6 +44,7 @@ def create_app(engine: EngineClient, settings: ServerSettings) -> FastAPI:
         settings=settings,
         texts=TokenTexts(engine.tokenizer),
         metrics=MetricsPage(engine.stats, names[0]),
+        door=Door(engine, settings.tenants),
     )
     for routes in (routes_generate, routes_tokenize, routes_admin, routes_page):
         app.include_router(routes.router)
@@ -53,8 +56,9 @@ def create_app(engine: EngineClient, settings: ServerSettings) -> FastAPI:
 
 def _add_middleware(app: FastAPI, settings: ServerSettings) -> None:
     """The last one added is the outermost: every answer carries its id and its CORS headers."""
-    if settings.api_key:
-        app.add_middleware(ApiKeyMiddleware, keys=settings.api_key)
+    keys = KeyRing(settings.api_key, settings.tenants)
+    if keys:
+        app.add_middleware(ApiKeyMiddleware, keys=keys)
     app.add_middleware(RequestIdMiddleware)
     if settings.allowed_origin:
         app.add_middleware(

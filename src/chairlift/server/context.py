@@ -12,6 +12,7 @@ from starlette.requests import Request
 
 from chairlift.errors import InvalidParameterError, ModelNotFoundError
 from chairlift.server.convert import check_request_id, messages_of
+from chairlift.server.door import Door
 from chairlift.server.engine_client import EngineClient
 from chairlift.server.logprobs_format import TokenTexts
 from chairlift.server.metrics import MetricsPage
@@ -32,6 +33,7 @@ class ServerContext:
     settings: ServerSettings
     texts: TokenTexts
     metrics: MetricsPage
+    door: Door
     created: int = field(default_factory=lambda: int(time.time()))
     is_draining: bool = False
 
@@ -83,6 +85,12 @@ class ServerContext:
 def context_of(request: Request) -> ServerContext:
     """The context of the app that serves ``request``."""
     return cast(ServerContext, request.app.state.context)
+
+
+def tenant_of(request: Request) -> str:
+    """Name of the tenant whose key a request brought; empty if it is nobody's."""
+    name: str = request.scope.get("state", {}).get("tenant", "")
+    return name
 
 
 def request_id_of(request: Request, body_id: str | None) -> str:

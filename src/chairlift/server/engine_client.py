@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from chairlift.config import EngineLimits
 from chairlift.engine.stats import EngineStats
+from chairlift.engine.tenant_usage import TenantUsage
 from chairlift.errors import EngineDeadError
 from chairlift.inputs import NOBODY, Account, GenerateRequest
 from chairlift.outputs import RequestOutput
@@ -112,7 +113,7 @@ class EngineClient(Protocol):
         """False once the engine has ended for good."""
         ...
 
-    def check_admission(self, num_choices: int = 1) -> None:
+    def check_admission(self, num_choices: int = 1, *, num_entering: int = 0) -> None:
         """Raise ``EngineOverloadedError``, ``EngineDrainingError`` or ``EngineDeadError``."""
         ...
 
@@ -122,6 +123,10 @@ class EngineClient(Protocol):
 
     def stats(self) -> EngineStats:
         """Counters, gauges and histograms as of the last step."""
+        ...
+
+    def usage_of(self, tenant: str) -> TenantUsage:
+        """What a tenant uses, and has used."""
         ...
 
     async def wait_dead(self) -> EngineDeadError:

@@ -19,6 +19,7 @@ from chairlift.errors import (
     EngineDrainingError,
     EngineOverloadedError,
     ModelNotFoundError,
+    QuotaExceededError,
     RequestError,
     RequestFailedError,
 )
@@ -50,6 +51,7 @@ _KINDS: dict[type[Exception], ErrorKind] = {
     AuthenticationError: ErrorKind(401, "invalid_request_error"),
     BodyTooLargeError: ErrorKind(413, "invalid_request_error"),
     EngineOverloadedError: ErrorKind(429, "rate_limit_error", "engine_overloaded"),
+    QuotaExceededError: ErrorKind(429, "rate_limit_error", "quota_exceeded"),
     EngineDrainingError: ErrorKind(503, "service_unavailable_error", "server_draining"),
     EngineDeadError: ErrorKind(500, "server_error", "engine_dead"),
     RequestFailedError: ErrorKind(500, "server_error", "request_failed"),

@@ -11,31 +11,40 @@ from chairlift.errors import RequestFailedError
 from chairlift.inputs import GenerateRequest
 from chairlift.outputs import FinishReason, RequestOutput
 from chairlift.server.answer_writer import joined
-from chairlift.server.engine_client import EngineClient
+from chairlift.server.engine_client import EngineClient, OutputStream
 
 Piece = tuple[int, RequestOutput]
 
 
-async def stream_outputs(
-    engine: EngineClient, requests: Sequence[GenerateRequest]
-) -> AsyncGenerator[Piece, None]:
+def start_all(
+    engine: EngineClient, requests: Sequence[GenerateRequest], *, is_streamed: bool
+) -> list[OutputStream]:
+    """Hand all requests to the engine; those that are dropped are aborted.
+
+    Raises:
+        EngineError: The engine refuses a request or has died.
+    """
+    return [engine.generate(request, stream=is_streamed) for request in requests]
+
+
+async def stream_outputs(streams: Sequence[OutputStream]) -> AsyncGenerator[Piece, None]:
     """Yield what is new as it comes, with the number of the prompt it belongs to.
 
     Closing the generator aborts what still runs.
 
     Raises:
         RequestFailedError: The engine gave up on one of them; the others are aborted.
-        EngineError: The engine refuses a request or has died.
+        EngineError: The engine has died.
     """
-    if len(requests) == 1:
-        async with aclosing(_outputs(engine, requests[0], is_streamed=True)) as outputs:
+    if len(streams) == 1:
+        async with aclosing(_outputs(streams[0])) as outputs:
             async for output in outputs:
                 yield 0, output
         return
     pieces: asyncio.Queue[Piece | None] = asyncio.Queue()
     tasks = [
-        asyncio.ensure_future(_forward(engine, index, request, pieces))
-        for index, request in enumerate(requests)
+        asyncio.ensure_future(_forward(index, stream, pieces))
+        for index, stream in enumerate(streams)
     ]
     all_done = asyncio.gather(*tasks)
     all_done.add_done_callback(lambda _: pieces.put_nowait(None))
@@ -47,15 +56,13 @@ async def stream_outputs(
         await _cancel(tasks)
 
 
-async def whole_outputs(
-    engine: EngineClient, requests: Sequence[GenerateRequest]
-) -> list[RequestOutput]:
+async def whole_outputs(streams: Sequence[OutputStream]) -> list[RequestOutput]:
     """Wait for the whole output of each request; cancelling the task aborts them.
 
     Raises:
         As ``stream_outputs``.
     """
-    tasks = [asyncio.ensure_future(_whole(engine, request)) for request in requests]
+    tasks = [asyncio.ensure_future(_whole(stream)) for stream in streams]
     try:
         return await asyncio.gather(*tasks)
     finally:
@@ -68,24 +75,20 @@ async def _cancel(tasks: Sequence[asyncio.Future[Any]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _forward(
-    engine: EngineClient, index: int, request: GenerateRequest, pieces: asyncio.Queue[Piece | None]
-) -> None:
-    async with aclosing(_outputs(engine, request, is_streamed=True)) as outputs:
+async def _forward(index: int, stream: OutputStream, pieces: asyncio.Queue[Piece | None]) -> None:
+    async with aclosing(_outputs(stream)) as outputs:
         async for output in outputs:
             pieces.put_nowait((index, output))
 
 
-async def _whole(engine: EngineClient, request: GenerateRequest) -> RequestOutput:
-    async with aclosing(_outputs(engine, request, is_streamed=False)) as outputs:
+async def _whole(stream: OutputStream) -> RequestOutput:
+    async with aclosing(_outputs(stream)) as outputs:
         return joined([output async for output in outputs])
 
 
-async def _outputs(
-    engine: EngineClient, request: GenerateRequest, *, is_streamed: bool
-) -> AsyncGenerator[RequestOutput, None]:
-    async with aclosing(engine.generate(request, stream=is_streamed)) as outputs:
-        async for output in outputs:
+async def _outputs(stream: OutputStream) -> AsyncGenerator[RequestOutput, None]:
+    async with aclosing(stream):
+        async for output in stream:
             _check_not_aborted(output)
             yield output
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
-from collections.abc import Sequence
 from uuid import uuid4
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -12,6 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from chairlift.errors import RequestError
 from chairlift.server.convert import check_request_id
 from chairlift.server.error_handlers import AuthenticationError, error_response
+from chairlift.server.tenants import KeyRing
 
 REQUEST_ID_HEADER = "x-request-id"
 
@@ -47,11 +46,14 @@ class RequestIdMiddleware:
 
 
 class ApiKeyMiddleware:
-    """Refuses requests without one of the keys (``Authorization: Bearer KEY``)."""
+    """Refuses requests without a known key (``Authorization: Bearer KEY``).
 
-    def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
+    Writes the name of the tenant whose key it is into the request's state.
+    """
+
+    def __init__(self, app: ASGIApp, keys: KeyRing) -> None:
         self._app = app
-        self._keys = [key.encode() for key in keys]
+        self._keys = keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request (ASGI)."""
@@ -68,7 +70,8 @@ class ApiKeyMiddleware:
         if path in _OPEN_PATHS or scope["method"] == "OPTIONS":
             return True
         scheme, _, key = Headers(scope=scope).get("authorization", "").partition(" ")
-        given = key.strip().encode()
-        # All are compared, so that time does not tell which one was close.
-        matches = [hmac.compare_digest(given, known) for known in self._keys]
-        return scheme.lower() == "bearer" and any(matches)
+        owner = self._keys.owner(key.strip()) if scheme.lower() == "bearer" else None
+        if owner is None:
+            return False
+        scope.setdefault("state", {})["tenant"] = owner
+        return True

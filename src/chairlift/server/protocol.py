@@ -89,7 +89,7 @@ class SamplingFields(IgnoredFields):
     return_token_ids: bool = Field(False, description="Add token_ids and prompt_token_ids.")
     request_id: str | None = Field(None, description="1 to 128 printable ASCII characters.")
     cache_salt: str | None = Field(None, description="Share cached prefixes only within a salt.")
-    priority: int = Field(0, description="-1000 to 1000; lower is more urgent.")
+    priority: int | None = Field(None, description="-1000 to 1000; lower is more urgent.")
 
 
 class CompletionRequest(SamplingFields):

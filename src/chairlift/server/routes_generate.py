@@ -10,14 +10,13 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from chairlift.errors import InvalidParameterError
 from chairlift.inputs import Account, GenerateRequest
 from chairlift.sampling_params import SamplingParams
 from chairlift.server.answer_spec import AnswerSpec, ChoiceStyle
 from chairlift.server.answer_writer import AnswerWriter
 from chairlift.server.choice_styles import ChatStyle, CompletionStyle
 from chairlift.server.connection import run_while_connected
-from chairlift.server.context import ServerContext, context_of, request_id_of
+from chairlift.server.context import ServerContext, context_of, request_id_of, tenant_of
 from chairlift.server.convert import (
     Prompt,
     chat_sampling_params,
@@ -26,8 +25,9 @@ from chairlift.server.convert import (
     prompts_of,
     validate,
 )
+from chairlift.server.engine_client import OutputStream
 from chairlift.server.event_stream import EventStream
-from chairlift.server.generation import stream_outputs, whole_outputs
+from chairlift.server.generation import start_all, stream_outputs, whole_outputs
 from chairlift.server.json_body import read_json_object
 from chairlift.server.openapi import generation_docs
 from chairlift.server.protocol import ChatCompletionRequest, CompletionRequest, SamplingFields
@@ -52,15 +52,16 @@ async def create_completion(request: Request) -> Response:
     model = context.check_model(fields.model)
     check_stream_options(fields)
     params = completion_sampling_params(fields)
-    account = Account(priority=fields.priority)
+    account = context.door.account(tenant_of(request), fields.priority)
     prompts = prompts_of(fields.prompt)
-    _check_admission(context, len(prompts) * params.n)
     request_id = f"cmpl-{request_id_of(request, fields.request_id)}"
-    submitted = await _process(context, fields, request_id, prompts, params, account)
+    with context.door.enter(account, len(prompts) * params.n):
+        submitted = await _process(context, fields, request_id, prompts, params, account)
+        outputs = start_all(context.engine, submitted, is_streamed=fields.stream)
     echoed = _echoed_texts(context, prompts) if fields.echo else ()
     spec = _spec(fields, request_id, model, fields.logprobs is not None, echoed)
     style = CompletionStyle(spec, context.texts)
-    return await _answer(request, fields, submitted, spec, style)
+    return await _answer(request, fields, outputs, spec, style)
 
 
 @router.post(
@@ -75,16 +76,15 @@ async def create_chat_completion(request: Request) -> Response:
     model = context.check_model(fields.model)
     check_stream_options(fields)
     params = chat_sampling_params(fields)
-    account = Account(priority=fields.priority)
-    _check_admission(context, params.n)
+    account = context.door.account(tenant_of(request), fields.priority)
     request_id = f"chatcmpl-{request_id_of(request, fields.request_id)}"
-    prompt = context.render_chat(
-        fields.messages,
-        add_generation_prompt=fields.add_generation_prompt,
-        template_kwargs=fields.chat_template_kwargs,
-    )
-    submitted = [
-        await context.engine.input_processor.process(
+    with context.door.enter(account, params.n):
+        prompt = context.render_chat(
+            fields.messages,
+            add_generation_prompt=fields.add_generation_prompt,
+            template_kwargs=fields.chat_template_kwargs,
+        )
+        submitted = await context.engine.input_processor.process(
             request_id,
             prompt,
             params,
@@ -93,20 +93,9 @@ async def create_chat_completion(request: Request) -> Response:
             account=account,
             param="messages",
         )
-    ]
+        outputs = start_all(context.engine, [submitted], is_streamed=fields.stream)
     spec = _spec(fields, request_id, model, fields.logprobs)
-    return await _answer(request, fields, submitted, spec, ChatStyle(spec, context.texts))
-
-
-def _check_admission(context: ServerContext, num_choices: int) -> None:
-    """Refuse, before anything is tokenised, what does not fit into the queue: now, or ever."""
-    most = context.engine.limits.max_num_waiting
-    if num_choices > most:
-        raise InvalidParameterError(
-            f"prompts times n is {num_choices}, but at most {most} may wait; send fewer at a time",
-            param="prompt",
-        )
-    context.engine.check_admission(num_choices)
+    return await _answer(request, fields, outputs, spec, ChatStyle(spec, context.texts))
 
 
 async def _process(
@@ -164,22 +153,22 @@ def _spec(
 async def _answer(
     request: Request,
     fields: SamplingFields,
-    submitted: Sequence[GenerateRequest],
+    outputs: Sequence[OutputStream],
     spec: AnswerSpec,
     style: ChoiceStyle,
 ) -> Response:
     context = context_of(request)
     writer = AnswerWriter(spec, style, context.texts)
     if fields.stream:
-        return EventStream(_events(context, submitted, writer))
-    outputs = await run_while_connected(request.receive, whole_outputs(context.engine, submitted))
-    return Response(writer.whole(outputs), media_type="application/json")
+        return EventStream(_events(outputs, writer))
+    whole = await run_while_connected(request.receive, whole_outputs(outputs))
+    return Response(writer.whole(whole), media_type="application/json")
 
 
 async def _events(
-    context: ServerContext, submitted: Sequence[GenerateRequest], writer: AnswerWriter
+    outputs: Sequence[OutputStream], writer: AnswerWriter
 ) -> AsyncGenerator[bytes, None]:
-    async with aclosing(stream_outputs(context.engine, submitted)) as pieces:
+    async with aclosing(stream_outputs(outputs)) as pieces:
         async for prompt_index, output in pieces:
             yield writer.chunks(prompt_index, output)
     yield writer.end()

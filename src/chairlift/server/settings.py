@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from chairlift.errors import ConfigError
+from chairlift.server.tenants import KeyRing, Tenant
 
 MIB = 1024 * 1024
 
@@ -20,6 +21,7 @@ class ServerSettings:
             the name of the model.
         api_key: Keys of which requests must bring one (``Authorization: Bearer KEY``); empty: all
             are served.
+        tenants: Who has keys, and how much each may use; empty: nobody in particular.
         allowed_origin: Web origins whose pages may call the API (CORS); ``*`` for all.
         root_path: Path prefix that a reverse proxy removes, for links in the documentation.
         max_body_bytes: Largest request body; beyond it requests are refused (HTTP 413).
@@ -31,6 +33,7 @@ class ServerSettings:
     port: int = 8000
     served_model_name: tuple[str, ...] = ()
     api_key: tuple[str, ...] = ()
+    tenants: tuple[Tenant, ...] = ()
     allowed_origin: tuple[str, ...] = ()
     root_path: str = ""
     max_body_bytes: int = 16 * MIB
@@ -53,5 +56,6 @@ class ServerSettings:
             raise ConfigError("served_model_name must not be empty")
         if any(not key for key in self.api_key):
             raise ConfigError("api_key must not be empty")
+        KeyRing(self.api_key, self.tenants)
         if self.root_path and not self.root_path.startswith("/"):
             raise ConfigError(f"root_path must start with '/', got {self.root_path!r}")

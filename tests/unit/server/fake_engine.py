@@ -10,6 +10,7 @@ from typing import Any
 
 from chairlift.config import EngineLimits
 from chairlift.engine.stats import EngineStats, HistogramSnapshot, StepTimes
+from chairlift.engine.tenant_usage import TenantUsage
 from chairlift.errors import (
     ChairliftError,
     EngineDeadError,
@@ -165,6 +166,7 @@ class FakeEngine:
     num_finished: int = 0
     drained_with_s: float | None = None
     is_closed: bool = False
+    usages: dict[str, TenantUsage] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.limits = EngineLimits(VOCAB_SIZE, 512, 16, 64, self.max_num_waiting)
@@ -176,7 +178,7 @@ class FakeEngine:
         self.gate.set()
         self.first_gate.set()
 
-    def check_admission(self, num_choices: int = 1) -> None:
+    def check_admission(self, num_choices: int = 1, *, num_entering: int = 0) -> None:
         if self.refusal is not None:
             raise self.refusal
 
@@ -250,6 +252,9 @@ class FakeEngine:
             generation_tokens=histogram,
             step_times=StepTimes(num_steps=7, forward_s=1.5),
         )
+
+    def usage_of(self, tenant: str) -> TenantUsage:
+        return self.usages.get(tenant, TenantUsage())
 
     async def wait_dead(self) -> EngineDeadError:
         await self.died.wait()
