@@ -126,4 +126,11 @@ void AttentionPlan::build(const FlatBatch& batch) {
   for (int layer = 0; layer < num_layers_; layer++) claimed_[size_t(layer)] = 0;
 }
 
+const AttentionItem* AttentionPlan::claim(int layer) {
+  const int item = claimed_[size_t(layer)].fetch_add(1, std::memory_order_relaxed);
+  return size_t(item) < items_.size() ? &items_[size_t(item)] : nullptr;
+}
+
+bool AttentionPlan::fuses_rope() const { return fuses_rope_; }
+
 }  // namespace chairlift

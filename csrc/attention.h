@@ -88,19 +88,19 @@ struct AttentionItem {
   int32_t num_tokens;
 };
 
-// How one step's attention is cut into items; made once a step, used by every layer.
+// How one step's attention is cut into items; made once a step, used by every layer. What kernels
+// call is not inline: code of theirs must not be merged with the rest's (see simd.h).
 class AttentionPlan {
  public:
   AttentionPlan(const AttentionShape& shape, int num_layers);
   // Replaces the items and rewinds the claims of all layers. One thread, before the region.
   void build(const FlatBatch& batch);
-  std::span<const AttentionItem> items() const { return items_; }
-  // The next unclaimed item of a layer, or at least items().size() when there is none left.
-  int claim(int layer) { return claimed_[size_t(layer)].fetch_add(1, std::memory_order_relaxed); }
+  // The next unclaimed item of a layer, or null when there is none left.
+  const AttentionItem* claim(int layer);
   // Whether the items themselves rotate and store their tokens. True when all new tokens of each
   // sequence are in one item (decodes): then nobody else reads what the item writes, and
   // rope_and_store with its barrier is not needed.
-  bool fuses_rope() const { return fuses_rope_; }
+  bool fuses_rope() const;
 
  private:
   AttentionShape shape_;

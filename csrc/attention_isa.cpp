@@ -19,9 +19,35 @@ constexpr float kLog2e = 1.44269504088896341f;
 struct RowTile {
   int first, count;  // rows of the item
   int positions[kTileRows];
-  float maxima[kTileRows];
+  float maxima[kTileRows];  // of the scores so far, times scale / ln 2
   float sums[kTileRows];
 };
+
+// 2^x for x <= 0, or rounding above it; exactly 1 at 0 and exactly 0 below -126, -inf included.
+// Minimax polynomials of 2^r on [-1/2, 1/2] with p(0) = 1: relative error 2.9e-6, which drowns in
+// the rounding of weights to bfloat16 (2e-3), or 1.9e-7 for float32 weights, rounding included.
+// Lanes that vanish may hold anything until the last step.
+template <class Row>
+CHAIRLIFT_INLINE F32x16 exp2_weight(F32x16 x) {
+  const Mask16 vanishes = less(x, broadcast(-126.0f));
+  const F32x16 whole = round_to_int(x);
+  const F32x16 rest = sub(x, whole);
+  F32x16 p;
+  if constexpr (sizeof(Row) == 2) {
+    p = broadcast(0x1.3a02ccp-7f);
+    p = fmadd(p, rest, broadcast(0x1.c9fc46p-5f));
+    p = fmadd(p, rest, broadcast(0x1.ec0378p-3f));
+    p = fmadd(p, rest, broadcast(0x1.62e12cp-1f));
+  } else {
+    p = broadcast(0x1.5bba14p-10f);
+    p = fmadd(p, rest, broadcast(0x1.3cea88p-7f));
+    p = fmadd(p, rest, broadcast(0x1.c6b752p-5f));
+    p = fmadd(p, rest, broadcast(0x1.ebf9bcp-3f));
+    p = fmadd(p, rest, broadcast(0x1.62e42ap-1f));
+  }
+  p = fmadd(p, rest, broadcast(1.0f));
+  return select(vanishes, zero(), scale_by_power_of_two(p, whole));
+}
 
 // Softmax weights as the second product reads them; returns them as it will see them.
 CHAIRLIFT_INLINE F32x16 store_weights(float* p, F32x16 v) {
@@ -41,25 +67,28 @@ class Worker {
   using Row = typename Products::Row;
 
   Worker(const AttentionCall& call, AttentionScratch& scratch)
-      : call_(call), scratch_(scratch), dim_(call.kv_layout.dim), group_(call.shape.group()) {}
+      : call_(call),
+        scratch_(scratch),
+        dim_(call.kv_layout.dim),
+        group_(call.shape.group()),
+        fuses_rope_(call.plan->fuses_rope()) {}
 
   // Claims and attends until nothing is left, one item ahead so as to prefetch it.
   void run() {
-    const AttentionItem* items = call_.plan->items().data();
-    const int count = static_cast<int>(call_.plan->items().size());
-    int item = call_.plan->claim(call_.layer);
-    while (item < count) {
-      const int next = call_.plan->claim(call_.layer);
-      next_ = next < count ? items + next : nullptr;
-      attend_item(items[item]);
-      item = next;
+    const AttentionItem* next = call_.plan->claim(call_.layer);
+    while (next != nullptr) {
+      const AttentionItem& item = *next;
+      next = call_.plan->claim(call_.layer);
+      next_ = next;
+      prefetch_slots();
+      attend_item(item);
     }
     products_.end();
   }
 
  private:
   void attend_item(const AttentionItem& item) {
-    if (call_.plan->fuses_rope()) {
+    if (fuses_rope_) {
       for (int i = 0; i < item.num_tokens; i++) {
         store_token(call_, item.first_token + i, item.kv_head);
       }
@@ -67,6 +96,13 @@ class Worker {
     const int rows = item.num_tokens * group_;
     for (int row = 0; row < rows; row += kTileRows) {
       attend_tile(item, row, min_int(rows - row, kTileRows));
+    }
+  }
+
+  void prefetch_slots() const {
+    if (next_ == nullptr || !fuses_rope_) return;
+    for (int i = 0; i < next_->num_tokens; i++) {
+      prefetch_token(call_, next_->first_token + i, next_->kv_head);
     }
   }
 
@@ -95,27 +131,31 @@ class Worker {
     tile.first = first_row;
     tile.count = rows;
     Row* q = reinterpret_cast<Row*>(scratch_.q);
-    HeadBuffer head;
     for (int r = 0; r < rows; r++) {
       const int token = item.first_token + (first_row + r) / group_;
       tile.positions[r] = call_.batch->positions[token];
       tile.maxima[r] = -FLT_MAX;  // finite: -inf - -inf would be NaN
       tile.sums[r] = 0.0f;
-      rotated_head(call_, call_.qkv + token * call_.qkv_stride + head_offset(item, first_row + r),
-                   call_.q_norm, tile.positions[r], head);
-      for (int i = 0; i < dim_; i += kLanes) store_query(q + r * dim_ + i, head.values + i);
+      rotate_head(call_, call_.qkv + token * call_.qkv_stride + head_offset(item, first_row + r),
+                  call_.q_norm, tile.positions[r],
+                  [&](int i, F32x16 lanes) { store_query(q + r * dim_ + i, lanes); });
     }
     std::memset(scratch_.out, 0, static_cast<size_t>(rows) * static_cast<size_t>(dim_) * 4);
     products_.begin(rows);
   }
 
-  // Rounded to the compute dtype even where it is kept as float.
-  void store_query(Row* q, const float* values) const {
-    alignas(64) bf16 rounded[kLanes];
-    const F32x16 v = load(values);
-    if (call_.shape.type == ElementType::float32) return store_from_f32(q, v);
-    store_bf16(rounded, v);
-    store_from_f32(q, load_bf16(rounded));
+  // Rounded to the compute dtype, even where it is kept as float.
+  CHAIRLIFT_INLINE void store_query(Row* q, F32x16 v) const {
+    if constexpr (sizeof(Row) == 2) {
+      store_bf16(q, v);
+    } else {
+      if (call_.shape.type == ElementType::bfloat16) {
+        alignas(64) bf16 rounded[kLanes];
+        store_bf16(rounded, v);
+        v = load_bf16(rounded);
+      }
+      store(q, v);
+    }
   }
 
   int head_offset(const AttentionItem& item, int row) const {
@@ -152,36 +192,48 @@ class Worker {
     Context(call_, next_->seq, next_->kv_head).prefetch_group(next_position);
   }
 
-  // Lanes of the group at `base` that the row at `position` sees.
-  Mask16 visible(int base, int position) const {
-    return mask_and(first_lanes(position - base + 1),
-                    mask_not(first_lanes(window_begin(position) - base)));
+  // Takes the scores of tokens that the row must not see out of the running.
+  void mask_row(const ChunkGroups& groups, int position, float* scores) const {
+    const int begin = window_begin(position) - groups.first_position;
+    const int end = position + 1 - groups.first_position;  // visible: [begin, end), may be empty
+    const auto mask = [&](int g) {
+      const int base = g * kGroupTokens;
+      const Mask16 visible = mask_and(first_lanes(end - base), mask_not(first_lanes(begin - base)));
+      float* s = scores + g * Products::kScoreStride;
+      store(s, select(visible, load(s), broadcast(-__builtin_inff())));
+    };
+    for (int g = 0; g < groups.count && g * kGroupTokens < begin; g++) mask(g);
+    int g = end < 0 ? 0 : end / kGroupTokens;
+    for (; g < groups.count; g++) mask(g);
+  }
+
+  static float row_maximum(const float* scores, int groups) {
+    F32x16 even = load(scores), odd = even;
+    int g = 0;
+    for (; g + 2 <= groups; g += 2) {
+      even = max(load(scores + g * Products::kScoreStride), even);
+      odd = max(load(scores + (g + 1) * Products::kScoreStride), odd);
+    }
+    if (g < groups) even = max(load(scores + g * Products::kScoreStride), even);
+    return reduce_max(max(even, odd));
   }
 
   // Scores of one row become weights; returns what the row's earlier output must be scaled by.
   float softmax_row(const ChunkGroups& groups, int r, RowTile& tile) {
     float* scores = scratch_.scores + r * kGroupTokens;
     Row* weights = reinterpret_cast<Row*>(scratch_.weights) + r * kGroupTokens;
-    const int position = tile.positions[r], begin = window_begin(position);
     constexpr int kStride = Products::kScoreStride;
-    F32x16 largest = broadcast(tile.maxima[r]);
-    for (int g = 0; g < groups.count; g++) {
-      const int base = groups.first_position + g * kGroupTokens;
-      F32x16 s = load(scores + g * kStride);
-      if (base < begin || base + kGroupTokens - 1 > position) {
-        s = select(visible(base, position), s, broadcast(-__builtin_inff()));
-        store(scores + g * kStride, s);
-      }
-      largest = max(largest, s);
-    }
-    const float maximum = reduce_max(largest);
-    const F32x16 top = broadcast(maximum), factor = broadcast(call_.shape.scale * kLog2e);
+    const float factor = call_.shape.scale * kLog2e;
+    mask_row(groups, tile.positions[r], scores);
+    const float before = tile.maxima[r], here = row_maximum(scores, groups.count) * factor;
+    const float maximum = here > before ? here : before;
+    const F32x16 factors = broadcast(factor), shift = broadcast(-maximum);
     F32x16 sum = zero();
     for (int g = 0; g < groups.count; g++) {
-      const F32x16 s = load(scores + g * kStride);
-      sum = add(sum, store_weights(weights + g * kStride, exp2(mul(sub(s, top), factor))));
+      const F32x16 exponent = fmadd(load(scores + g * kStride), factors, shift);
+      sum = add(sum, store_weights(weights + g * kStride, exp2_weight<Row>(exponent)));
     }
-    const float scale = lane0(exp2(mul(broadcast(tile.maxima[r] - maximum), factor)));
+    const float scale = lane0(exp2_weight<float>(broadcast(before - maximum)));
     tile.sums[r] = tile.sums[r] * scale + reduce_add(sum);
     tile.maxima[r] = maximum;
     return scale;
@@ -214,19 +266,20 @@ class Worker {
 
   template <class T>
   void store_head(T* out, const float* values, float sum) const {
-    const F32x16 divisor = broadcast(sum);
+    const F32x16 inverse = broadcast(1.0f / sum);
     const int head_dim = call_.shape.head_dim;
     int i = 0;
     for (; i + kLanes <= head_dim; i += kLanes) {
-      store_from_f32(out + i, div(load(values + i), divisor));
+      store_from_f32(out + i, mul(load(values + i), inverse));
     }
-    if (i < head_dim) store_partial(out + i, div(load(values + i), divisor), head_dim - i);
+    if (i < head_dim) store_partial(out + i, mul(load(values + i), inverse), head_dim - i);
   }
 
   const AttentionCall& call_;
   AttentionScratch& scratch_;
   const int dim_;
   const int group_;
+  const bool fuses_rope_;
   const AttentionItem* next_ = nullptr;
   Products products_;
 };

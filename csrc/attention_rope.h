@@ -10,62 +10,74 @@
 
 namespace chairlift::CHAIRLIFT_ISA {
 
-// One head's values, padded with zeros to whole vectors.
-struct HeadBuffer {
-  alignas(64) float values[kMaxHeadDim];
-};
-
-static CHAIRLIFT_INLINE void copy_head(const float* head, int head_dim, HeadBuffer& out) {
-  int i = 0;
-  for (; i + kLanes <= head_dim; i += kLanes) store(out.values + i, load(head + i));
-  if (i < head_dim) store(out.values + i, load_partial(head + i, head_dim - i));
+// Lanes [i, i + 16) of a head; those behind head_dim are zero.
+static CHAIRLIFT_INLINE F32x16 head_lanes(const float* head, int i, int head_dim) {
+  return i + kLanes <= head_dim ? load(head + i) : load_partial(head + i, head_dim - i);
 }
 
-// values * weight / sqrt(mean(values^2) + eps), in place.
-static inline void normalize_head(HeadBuffer& head, const float* weight, float eps, int head_dim) {
+// 1 / sqrt(mean(head^2) + eps).
+static inline float inverse_norm(const float* head, float eps, int head_dim) {
   F32x16 sum = zero();
   for (int i = 0; i < head_dim; i += kLanes) {
-    const F32x16 v = load(head.values + i);
+    const F32x16 v = head_lanes(head, i, head_dim);
     sum = fmadd(v, v, sum);
   }
   const float mean = reduce_add(sum) / static_cast<float>(head_dim);
-  const float inverse = 1.0f / __builtin_sqrtf(mean + eps);
-  for (int i = 0; i < head_dim; i++) head.values[i] = head.values[i] * inverse * weight[i];
+  return 1.0f / __builtin_sqrtf(mean + eps);
 }
 
-// Not fused: the same two products and one sum on every level.
-static inline void rotate_head(HeadBuffer& head, const float* cos, const float* sin, int head_dim) {
-  const int half = head_dim / 2;
-  float* first = head.values;
-  float* second = head.values + half;
-  const auto turn = [](F32x16& a, F32x16& b, F32x16 c, F32x16 s) {
-    const F32x16 turned = sub(mul(a, c), mul(b, s));
-    b = add(mul(b, c), mul(a, s));
-    a = turned;
-  };
-  int i = 0;
-  for (; i + kLanes <= half; i += kLanes) {
-    F32x16 a = load(first + i), b = load(second + i);
-    turn(a, b, load(cos + i), load(sin + i));
-    store(first + i, a);
-    store(second + i, b);
+// One head on its way from the projection's output to where it is used.
+struct HeadRotation {
+  const float* head;
+  const float* norm;  // RMSNorm weights, or null
+  float inverse;      // of the head's norm
+  const float* cos;   // [head_dim / 2]
+  const float* sin;
+  int half;
+
+  // Lanes [i, i + 16) of both halves, turned. Not fused: the same products and sums on every level.
+  CHAIRLIFT_INLINE void turn(int i, int count, F32x16& first, F32x16& second) const {
+    const auto lanes = [&](const float* p) __attribute__((always_inline)) {
+      return count == kLanes ? load(p + i) : load_partial(p + i, count);
+    };
+    F32x16 a = lanes(head), b = lanes(head + half);
+    if (norm != nullptr) {
+      a = mul(mul(a, broadcast(inverse)), lanes(norm));
+      b = mul(mul(b, broadcast(inverse)), lanes(norm + half));
+    }
+    const F32x16 c = lanes(cos), s = lanes(sin);
+    first = sub(mul(a, c), mul(b, s));
+    second = add(mul(b, c), mul(a, s));
   }
-  if (i == half) return;
-  const int rest = half - i;
-  F32x16 a = load_partial(first + i, rest), b = load_partial(second + i, rest);
-  turn(a, b, load_partial(cos + i, rest), load_partial(sin + i, rest));
-  store_partial(first + i, a, rest);
-  store_partial(second + i, b, rest);
-}
+};
 
-// Takes one head from the projection's output: normalised (if `norm`), rotated, padded with zeros.
-static inline void rotated_head(const AttentionCall& call, const float* head, const float* norm,
-                                int position, HeadBuffer& out) {
-  const int head_dim = call.shape.head_dim;
-  const int64_t row = static_cast<int64_t>(position) * (head_dim / 2);
-  copy_head(head, head_dim, out);
-  if (norm != nullptr) normalize_head(out, norm, call.norm_eps, head_dim);
-  rotate_head(out, call.rope_cos + row, call.rope_sin + row, head_dim);
+// Normalises (if `norm`) and rotates one head and hands it over as out(i, 16 lanes from i on), the
+// lanes behind head_dim zero.
+template <class Out>
+static CHAIRLIFT_INLINE void rotate_head(const AttentionCall& call, const float* head,
+                                         const float* norm, int position, Out&& out) {
+  const int head_dim = call.shape.head_dim, half = head_dim / 2;
+  const int64_t row = static_cast<int64_t>(position) * half;
+  const HeadRotation rotation = {
+      head, norm, norm == nullptr ? 1.0f : inverse_norm(head, call.norm_eps, head_dim),
+      call.rope_cos + row, call.rope_sin + row, half};
+  F32x16 first, second;
+  if (half % kLanes == 0) {
+    for (int i = 0; i < half; i += kLanes) {
+      rotation.turn(i, kLanes, first, second);
+      out(i, first);
+      out(half + i, second);
+    }
+    return;
+  }
+  alignas(64) float turned[kMaxHeadDim] = {};
+  for (int i = 0; i < half; i += kLanes) {
+    const int count = half - i < kLanes ? half - i : kLanes;
+    rotation.turn(i, count, first, second);
+    store_partial(turned + i, first, count);
+    store_partial(turned + half + i, second, count);
+  }
+  for (int i = 0; i < call.kv_layout.dim; i += kLanes) out(i, load(turned + i));
 }
 
 // Where one token's K and V are inside a (block, head).
@@ -87,17 +99,19 @@ static inline SlotPlace slot_place(const KvLayout& layout, std::byte* head, int 
   return {k + lane * 4, width * 4, v + lane / 2 * 64 + lane % 2 * 2, width * 32};
 }
 
-static inline void store_k(const KvLayout& layout, const SlotPlace& place, const HeadBuffer& head) {
-  alignas(64) bf16 narrow[kMaxHeadDim];
-  const void* source = head.values;
-  int words = layout.dim;
-  if (layout.shape.type == ElementType::bfloat16) {
-    for (int i = 0; i < layout.dim; i += kLanes) store_bf16(narrow + i, load(head.values + i));
-    source = narrow;
-    words /= 2;
+// 16 values of K from dimension i on, word by word.
+static CHAIRLIFT_INLINE void store_k(const SlotPlace& place, ElementType type, int i, F32x16 v) {
+  alignas(64) float words[kLanes];
+  int count = kLanes, first = i;
+  if (type == ElementType::bfloat16) {
+    store_bf16(reinterpret_cast<bf16*>(words), v);
+    count /= 2;
+    first /= 2;
+  } else {
+    store(words, v);
   }
-  const char* word = static_cast<const char*>(source);
-  for (int i = 0; i < words; i++) std::memcpy(place.k + i * place.k_step, word + 4 * i, 4);
+  std::byte* out = place.k + first * place.k_step;
+  for (int j = 0; j < count; j++) std::memcpy(out + j * place.k_step, words + j, 4);
 }
 
 // 16 bfloat16 into one half of 16 pairs, two bytes at a time: another thread may be writing the
@@ -114,34 +128,47 @@ static CHAIRLIFT_INLINE void store_halves(std::byte* half, F32x16 v) {
 #endif
 }
 
-static inline void store_v(const KvLayout& layout, const SlotPlace& place, const HeadBuffer& head) {
-  for (int i = 0; i < layout.dim; i += kLanes) {
-    std::byte* out = place.v + i / kLanes * place.v_step;
-    const F32x16 v = load(head.values + i);
-    if (layout.shape.type == ElementType::float32) {
-      store(reinterpret_cast<float*>(out), v);
-    } else {
-      store_halves(out, v);
-    }
+// 16 values of V from dimension i on.
+static CHAIRLIFT_INLINE void store_v(const SlotPlace& place, ElementType type, int i, F32x16 v) {
+  std::byte* out = place.v + i / kLanes * place.v_step;
+  if (type == ElementType::float32) {
+    store(reinterpret_cast<float*>(out), v);
+  } else {
+    store_halves(out, v);
   }
+}
+
+// Where a token's K and V of one head belong.
+static inline SlotPlace token_place(const AttentionCall& call, int token, int kv_head) {
+  const KvLayout& layout = call.kv_layout;
+  const int64_t slot = call.batch->slot_mapping[token];
+  std::byte* head = call.kv + static_cast<size_t>(slot / layout.block_size) * layout.block_bytes +
+                    static_cast<size_t>(kv_head) * layout.head_bytes;
+  return slot_place(layout, head, static_cast<int>(slot % layout.block_size));
 }
 
 // K and V of one token and KV head, from the projection's output into the cache.
 static inline void store_token(const AttentionCall& call, int token, int kv_head) {
-  const KvLayout& layout = call.kv_layout;
   const AttentionShape& shape = call.shape;
-  const int64_t slot = call.batch->slot_mapping[token];
-  std::byte* head = call.kv + static_cast<size_t>(slot / layout.block_size) * layout.block_bytes +
-                    static_cast<size_t>(kv_head) * layout.head_bytes;
-  const SlotPlace place = slot_place(layout, head, static_cast<int>(slot % layout.block_size));
+  const SlotPlace place = token_place(call, token, kv_head);
   const float* row = call.qkv + token * call.qkv_stride;
   const float* k = row + (shape.num_heads + kv_head) * shape.head_dim;
   const float* v = k + shape.num_kv_heads * shape.head_dim;
-  HeadBuffer buffer;
-  rotated_head(call, k, call.k_norm, call.batch->positions[token], buffer);
-  store_k(layout, place, buffer);
-  copy_head(v, shape.head_dim, buffer);
-  store_v(layout, place, buffer);
+  rotate_head(call, k, call.k_norm, call.batch->positions[token],
+              [&](int i, F32x16 lanes) { store_k(place, shape.type, i, lanes); });
+  for (int i = 0; i < call.kv_layout.dim; i += kLanes) {
+    store_v(place, shape.type, i, head_lanes(v, i, shape.head_dim));
+  }
+}
+
+// Asks for the lines that store_token will write: each word of K is on a line of its own.
+static inline void prefetch_token(const AttentionCall& call, int token, int kv_head) {
+  const SlotPlace place = token_place(call, token, kv_head);
+  const int steps = static_cast<int>(call.kv_layout.group_bytes / 64);
+  for (int i = 0; i < steps; i++) __builtin_prefetch(place.k + i * place.k_step, 1, 2);
+  for (int i = 0; i < call.kv_layout.dim / kLanes; i++) {
+    __builtin_prefetch(place.v + i * place.v_step, 1, 2);
+  }
 }
 
 static void rope_and_store(const AttentionCall& call, int first, int last) {
