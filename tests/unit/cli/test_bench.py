@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -127,3 +128,66 @@ def test_bad_input_is_one_line(
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1 and lines[0].startswith("chairlift: error: ")
     assert message in lines[0]
+
+
+SIMULATED = (
+    *("compare", "--cost-model", "smollm2-135m-cpu", "--max-num-seqs", "8"),
+    *("--num-requests", "40", "--rates", "0.2,4"),
+)
+
+
+def test_compare_shows_the_modes_side_by_side(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run(*SIMULATED, "--json", "--svg", str(tmp_path / "compare.svg")) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert [p["batching"] for p in data["points"]] == ["static", "dynamic", "continuous"] * 2
+    static, continuous = data["modes"]["static"], data["modes"]["continuous"]
+    assert continuous["max_output_tokens_per_s"] > static["max_output_tokens_per_s"]
+    assert continuous["sustained_rate_per_s"] > static["sustained_rate_per_s"]
+    assert (tmp_path / "compare.svg").read_text().count("<polyline") == 18
+
+
+def test_compare_prints_a_table_and_a_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*SIMULATED) == 0
+    out = capsys.readouterr().out
+    assert "TTFT p95" in out
+    assert "requests/s with p95 TTFT below 1 s" in out
+
+
+def test_compare_runs_the_real_engine(
+    random_model_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--rates", "200", "--num-requests", "6", "--output-lengths", "4", "--json")
+    assert run("compare", str(random_model_path), "--num-kv-blocks", "64", *words) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert [p["latency_ms"]["ttft"]["count"] for p in data["points"]] == [6, 6, 6]
+
+
+def test_calibrate_writes_a_cost_model_that_simulate_takes(
+    random_model_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "cost.json")
+    limits = ("--max-num-seqs", "4", "--num-kv-blocks", "600")
+    assert run("calibrate", str(random_model_path), "--output", path, *limits) == 0
+    assert "a step takes" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["simulate", "--cost-model", path, "--num-requests", "5"])
+    assert ended.value.code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--rates", "0"), "rates must be numbers above 0 with commas between, got '0'"),
+        (("--rates", "a,b"), "got 'a,b'"),
+        (("--ttft-limit", "0"), "ttft_limit must be above 0 seconds, got 0.0"),
+        (("--cost-model", "gpu"), "cost_model must be"),
+        (("--max-model-len", "20"), "40 requests were refused"),
+    ],
+)
+def test_bad_comparisons_are_one_line(
+    words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*SIMULATED, *words) == 2
+    assert message in capsys.readouterr().err
