@@ -27,15 +27,20 @@ AttentionShape attention_shape(const ModelShape& shape, ElementType type) {
 
 [[noreturn]] void fail(const std::string& what) { throw std::invalid_argument(what); }
 
-std::string at(const char* field, int index) {
-  return std::string(field) + "[" + std::to_string(index) + "]";
+// `index` < 0: the field is a single number. Texts are made on failure only: this runs per token.
+void check_range(const char* field, int64_t index, int64_t value, int64_t least, int64_t most) {
+  if (value >= least && value <= most) return;
+  const std::string name =
+      index < 0 ? field : std::string(field) + "[" + std::to_string(index) + "]";
+  fail(name + " must be between " + std::to_string(least) + " and " + std::to_string(most) +
+       ", got " + std::to_string(value));
 }
 
-void check_range(const std::string& field, int64_t value, int64_t least, int64_t most) {
-  if (value < least || value > most) {
-    fail(field + " must be between " + std::to_string(least) + " and " + std::to_string(most) +
-         ", got " + std::to_string(value));
-  }
+void check_equal(const char* field, int64_t index, int64_t value, int64_t expected, int seq) {
+  if (value == expected) return;
+  fail(std::string(field) + "[" + std::to_string(index) + "] must be " +
+       std::to_string(expected) + " to fit seq_lens and block_tables of sequence " +
+       std::to_string(seq) + ", got " + std::to_string(value));
 }
 
 }  // namespace
@@ -81,45 +86,35 @@ size_t Model::kv_bytes_per_block(int block_size) const {
 
 void Model::check_batch(const int32_t* token_ids, const FlatBatch& batch) const {
   if (!kv_) fail("the KV cache is not allocated: call allocate_kv first");
-  check_range("number of tokens (max_num_batched_tokens)", batch.num_tokens, 1, max_tokens_);
-  check_range("number of sequences", batch.num_seqs, 1, batch.num_tokens);
+  check_range("number of tokens (max_num_batched_tokens)", -1, batch.num_tokens, 1, max_tokens_);
+  check_range("number of sequences", -1, batch.num_seqs, 1, batch.num_tokens);
   for (int t = 0; t < batch.num_tokens; t++) {
-    check_range(at("token_ids", t), token_ids[t], 0, shape_.vocab_size - 1);
+    check_range("token_ids", t, token_ids[t], 0, shape_.vocab_size - 1);
   }
-  check_range("query_start_loc[0]", batch.query_start_loc[0], 0, 0);
+  check_range("query_start_loc", 0, batch.query_start_loc[0], 0, 0);
   for (int s = 0; s < batch.num_seqs; s++) {
-    const int end = batch.query_start_loc[s + 1];
-    check_range(at("query_start_loc", s + 1), end, int64_t(batch.query_start_loc[s]) + 1,
-                batch.num_tokens);
+    // The last one ends with the batch; each before it leaves a token for those behind it.
+    const int64_t most = batch.num_tokens - (batch.num_seqs - 1 - s);
+    const int64_t least = s + 1 < batch.num_seqs ? int64_t(batch.query_start_loc[s]) + 1 : most;
+    check_range("query_start_loc", s + 1, batch.query_start_loc[s + 1], least, most);
     check_sequence(batch, s);
   }
-  check_range(at("query_start_loc", batch.num_seqs), batch.query_start_loc[batch.num_seqs],
-              batch.num_tokens, batch.num_tokens);
 }
 
 void Model::check_sequence(const FlatBatch& batch, int seq) const {
   const int begin = batch.query_start_loc[seq], end = batch.query_start_loc[seq + 1];
   const int64_t block_size = kv_->layout().block_size;
   const int64_t length = batch.seq_lens[seq];
-  check_range(at("seq_lens", seq), length, end - begin, block_size * batch.block_table_stride);
+  check_range("seq_lens", seq, length, end - begin, block_size * batch.block_table_stride);
   const int32_t* table = batch.block_tables + int64_t(seq) * batch.block_table_stride;
   for (int64_t b = 0; b * block_size < length; b++) {
-    check_range("block_tables[" + std::to_string(seq) + ", " + std::to_string(b) + "]", table[b],
-                0, kv_->num_blocks() - 1);
+    check_range("block_tables of a sequence", b, table[b], 0, kv_->num_blocks() - 1);
   }
   for (int t = begin; t < end; t++) {
     const int64_t position = length - end + t;
-    if (batch.positions[t] != position) {
-      fail(at("positions", t) + " must be " + std::to_string(position) +
-           ", its place among the last tokens of sequence " + std::to_string(seq) + ", got " +
-           std::to_string(batch.positions[t]));
-    }
+    check_equal("positions", t, batch.positions[t], position, seq);
     const int64_t slot = table[position / block_size] * block_size + position % block_size;
-    if (batch.slot_mapping[t] != slot) {
-      fail(at("slot_mapping", t) + " must be " + std::to_string(slot) +
-           ", where the block table of sequence " + std::to_string(seq) + " puts position " +
-           std::to_string(position) + ", got " + std::to_string(batch.slot_mapping[t]));
-    }
+    check_equal("slot_mapping", t, batch.slot_mapping[t], slot, seq);
   }
 }
 

@@ -36,8 +36,12 @@ void pack_rows(const SourceRows& source, FeatureRange range, const PackedMatrix&
   const size_t stride = row_bytes(source.type, source.num_cols);
   // Members take whole groups of 16 rows: mostly also whole cache lines of the packed matrix.
   const int64_t num_groups = round_up(source.num_rows, kHalfPanel) / kHalfPanel;
+  // One row for each member; made here because a member has nobody to throw to.
+  std::vector<std::vector<float>> rows(
+      static_cast<size_t>(team.size()),
+      std::vector<float>(static_cast<size_t>(source.num_cols) + 1));
   team.run([&](int tid) {
-    std::vector<float> row(static_cast<size_t>(source.num_cols) + 1);
+    std::vector<float>& row = rows[static_cast<size_t>(tid)];
     const Share groups = share_of(num_groups, tid, team.size());
     const int64_t end = std::min<int64_t>(groups.end * kHalfPanel, source.num_rows);
     for (int64_t r = groups.begin * kHalfPanel; r < end; r++) {

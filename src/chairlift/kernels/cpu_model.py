@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from chairlift import _native
 from chairlift.errors import KernelInputError, ModelLoadError
+from chairlift.kernels.isa import current_isa
 from chairlift.model_spec import ModelSpec, WeightTensor, expected_weights
 
 CpuDtype = Literal["float32", "bfloat16"]
@@ -69,6 +70,7 @@ class CpuModel:
     def __init__(
         self, spec: ModelSpec, *, dtype: CpuDtype, num_threads: int, max_num_batched_tokens: int
     ) -> None:
+        current_isa()  # raises before anything is made
         self._missing = {name for name, _ in expected_weights(spec)}
         with _kernel_errors():
             self._model = _native.Model(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +21,7 @@ from tests.unit.kernels.model_cases import (
 )
 from tests.unit.models.numpy_model import logits
 
-from chairlift.errors import KernelInputError, ModelLoadError
+from chairlift.errors import ConfigError, KernelInputError, ModelLoadError
 from chairlift.kernels.cpu_model import CpuDtype, CpuModel, FlatBatch
 from chairlift.kernels.isa import available_isas
 from chairlift.model_spec import ModelSpec, TensorType, WeightTensor
@@ -191,6 +193,21 @@ def test_thread_and_token_counts_below_one_are_refused() -> None:
         CpuModel(spec, dtype="float32", num_threads=1, max_num_batched_tokens=0)
 
 
+def test_an_instruction_set_that_cannot_run_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHAIRLIFT_ISA", "sve2")
+    with pytest.raises(ConfigError, match="'sve2' cannot run"):
+        CpuModel(make_spec(), dtype="float32", num_threads=1, max_num_batched_tokens=8)
+
+
+def test_threads_use_no_processor_time_while_no_step_runs() -> None:
+    model = make_model(make_spec(), "float32", num_threads=4)
+    model.forward(GOOD_BATCH)
+    before = time.process_time()
+    threading.Event().wait(0.3)
+    # Three workers that went on spinning would use at least 0.3 s on any machine.
+    assert time.process_time() - before < 0.1
+
+
 GOOD_BATCH = make_batch([Chunk(TOKENS, 0, 3, [2]), Chunk(TOKENS, 16, 18, [0, 1])])
 
 
@@ -207,8 +224,14 @@ def _set(array: np.ndarray, index: Any, value: int) -> np.ndarray:
         ({"token_ids": _set(GOOD_BATCH.token_ids, 0, -1)}, r"token_ids\[0\] .*, got -1"),
         ({"positions": _set(GOOD_BATCH.positions, 3, 5)}, r"positions\[3\] must be 16"),
         ({"slot_mapping": _set(GOOD_BATCH.slot_mapping, 4, 99)}, r"slot_mapping\[4\] must be 17"),
-        ({"block_tables": _set(GOOD_BATCH.block_tables, (1, 0), 64)}, r"block_tables\[1, 0\]"),
-        ({"block_tables": _set(GOOD_BATCH.block_tables, (1, 1), -1)}, r"block_tables\[1, 1\]"),
+        (
+            {"block_tables": _set(GOOD_BATCH.block_tables, (1, 0), 64)},
+            r"block_tables of a sequence\[0\]",
+        ),
+        (
+            {"block_tables": _set(GOOD_BATCH.block_tables, (1, 1), -1)},
+            r"block_tables of a sequence\[1\]",
+        ),
         ({"seq_lens": _set(GOOD_BATCH.seq_lens, 1, 33)}, r"seq_lens\[1\] .* 32, got 33"),
         ({"seq_lens": _set(GOOD_BATCH.seq_lens, 0, 2)}, r"seq_lens\[0\]"),
         ({"query_start_loc": np.array([0, 3, 3], np.int32)}, r"query_start_loc\[2\]"),
