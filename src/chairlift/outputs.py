@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -113,3 +114,74 @@ class RequestOutput:
     num_cached_tokens: int = 0
     num_output_tokens: int = 0
     timings: RequestTimings | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitReason:
+    """What keeps a request from running at the moment.
+
+    Attributes:
+        limit: ``slots``, ``token_budget``, ``kv_blocks``, ``tenant``, ``head_of_line`` (blocks are
+            kept for the first in the line), ``batch`` (static and dynamic batching), or
+            ``next_step``: nothing does.
+        have, need: What there is of it and what the request needs: free slots, tokens, available
+            blocks, free places of the tenant; for ``head_of_line`` how often the first one was
+            passed, and how often it may be.
+        text: The same as a sentence.
+    """
+
+    limit: str
+    have: int
+    need: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestEvent:
+    """Something that happened to a request.
+
+    Attributes:
+        at_s: Seconds after its arrival.
+        kind: ``queued``, ``blocked``, ``scheduled``, ``preempted``, ``resumed``, ``first_token`` or
+            ``finished``.
+        details: What else there is to say, by name.
+    """
+
+    at_s: float
+    kind: str
+    details: Mapping[str, str | int]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestReport:
+    """What the scheduler knows of a choice that lives or has ended lately.
+
+    Attributes:
+        request_id: Of the choice in the engine core.
+        state: ``waiting``, ``running``, ``preempted`` or ``finished``.
+        arrival_s: On the engine's monotonic clock, in seconds.
+        num_computed_tokens: Leading tokens whose KV is in the cache; 0 unless it runs.
+        num_blocks: KV blocks that it holds.
+        num_free_blocks: Blocks available to whoever asks first.
+        position: Place in the line, from 0; ``None`` if it does not wait or many are before it.
+        wait: Why it waits; ``None`` if it does not.
+        finish_reason: Why it ended; ``None`` if it has not.
+        events: In order; of very many, the first and the last. Only if asked for by id.
+    """
+
+    request_id: str
+    state: str
+    tenant: str
+    priority: int
+    arrival_s: float
+    num_prompt_tokens: int
+    num_output_tokens: int
+    num_cached_tokens: int
+    num_preemptions: int
+    num_computed_tokens: int = 0
+    num_blocks: int = 0
+    num_free_blocks: int = 0
+    position: int | None = None
+    wait: WaitReason | None = None
+    finish_reason: str | None = None
+    events: tuple[RequestEvent, ...] = ()

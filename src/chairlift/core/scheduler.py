@@ -25,11 +25,12 @@ whoever it puts last.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from chairlift.config import EngineLimits, SchedulerConfig
 from chairlift.core.accounts import TokenAccounts
 from chairlift.core.batching import make_batching
+from chairlift.core.explain import Explainer
 from chairlift.core.kv_cache_manager import KVCacheManager
 from chairlift.core.policies import make_policy
 from chairlift.core.preemption import num_to_displace
@@ -41,10 +42,10 @@ from chairlift.core.scheduler_output import (
     ScheduledRequest,
     SchedulerOutput,
 )
-from chairlift.core.scheduler_stats import SchedulerStats
+from chairlift.core.scheduler_stats import SchedulerStats, scheduler_stats
 from chairlift.errors import ContextLengthError
 from chairlift.inputs import CoreRequest
-from chairlift.outputs import FinishReason, StepOutput
+from chairlift.outputs import FinishReason, RequestReport, StepOutput
 
 _MAX_PASSED_IN_A_STEP = 8
 """Requests without room that are passed over in one step: bounds the cost of the step."""
@@ -84,6 +85,7 @@ class Scheduler:
         self._step = 0
         self._num_preemptions = 0
         self._accounts = TokenAccounts(self._policy.served)
+        self._explainer = Explainer(config, self._policy, self.kv_cache, self._num_reserved)
 
     @property
     def has_work(self) -> bool:
@@ -108,6 +110,7 @@ class Scheduler:
             raise ValueError(f"request id {request.request_id} is in use")
         self._num_arrived += 1
         self._requests[request.request_id] = request
+        self._explainer.log.queued(request)
         self._policy.arrived(request)
         self._policy.add(request)
 
@@ -117,7 +120,7 @@ class Scheduler:
         for request_id in request_ids:
             request = self._requests.get(request_id)
             if request is not None:
-                self._finish(request)
+                self._finish(request, FinishReason.ABORT)
                 outputs.append(StepOutput(request_id, finish_reason=FinishReason.ABORT))
         return self._batching.release(outputs, self._num_boarded()) if outputs else []
 
@@ -126,6 +129,7 @@ class Scheduler:
         plan = SchedulerOutput(self._step, [], finished_request_ids=self._finished_ids)
         self._finished_ids = []
         self._step += 1
+        self._explainer.log.now_s = now_s
         self._displace(plan, now_s)
         if self._policy.reorders:
             self._policy.order_running(self._running)
@@ -143,6 +147,7 @@ class Scheduler:
             budget = self._schedule_line(plan, budget, share, now_s)
         if budget > 0 and share < self._config.max_num_batched_tokens:
             hand_out_rest(plan.scheduled, self._prefilling, budget)
+        self._explainer.planned(plan, self._running, self._prefilling, budget)
         return plan
 
     def _schedule_running(self, plan: SchedulerOutput, budget: int, share: int) -> int:
@@ -187,7 +192,7 @@ class Scheduler:
         """
         while (new_block_ids := self.kv_cache.grow(request, num_tokens)) is None:
             victim = self._running.pop()
-            self._preempt(victim, plan)
+            self._preempt(victim, plan, request, "kv_blocks")
             if victim is request:
                 return None
         return new_block_ids
@@ -213,7 +218,7 @@ class Scheduler:
             ),
         )
         for _ in range(num_victims):
-            self._preempt(self._running.pop(), plan)
+            self._preempt(self._running.pop(), plan, request, "priority")
 
     def _schedule_line(self, plan: SchedulerOutput, budget: int, share: int, now_s: float) -> int:
         """Start or bring back requests in the policy's order; returns what is left of the budget.
@@ -307,7 +312,7 @@ class Scheduler:
         )
         return num_tokens
 
-    def _preempt(self, request: Request, plan: SchedulerOutput) -> None:
+    def _preempt(self, request: Request, plan: SchedulerOutput, by: Request, why: str) -> None:
         """Take blocks and slot of a request just out of the running set; its tokens stay.
 
         Its full blocks stay in the prefix cache until somebody needs them.
@@ -321,6 +326,7 @@ class Scheduler:
         self._num_preempted += 1
         self._policy.add(request)
         plan.preempted_request_ids.append(request.request_id)
+        self._explainer.log.preempted(request, "recompute", by.request_id, why)
 
     def update(
         self, plan: SchedulerOutput, result: ModelRunnerOutput, now_s: float
@@ -343,27 +349,29 @@ class Scheduler:
             if output is not None:
                 outputs.append(output)
                 if output.finish_reason is not None:
-                    self._forget(request)
+                    self._explainer.log.now_s = now_s
+                    self._forget(request, output.finish_reason)
                     some_ended = True
         if some_ended:
             self._running = [r for r in self._running if r.status is RequestStatus.RUNNING]
         return self._batching.release(outputs, self._num_boarded())
 
-    def _finish(self, request: Request) -> None:
+    def _finish(self, request: Request, reason: FinishReason) -> None:
         """End a request in any state."""
         if request.status is RequestStatus.RUNNING:
             self._running.remove(request)
         else:
             self._policy.remove(request)
             self._num_preempted -= request.status is RequestStatus.PREEMPTED
-        self._forget(request)
+        self._forget(request, reason)
 
-    def _forget(self, request: Request) -> None:
+    def _forget(self, request: Request, reason: FinishReason) -> None:
         """Free what a request holds. The caller takes it out of its queue."""
         request.status = RequestStatus.FINISHED
         self.kv_cache.free(request)
         self._policy.left(request)
         self._prefilling.pop(request.request_id, None)
+        self._explainer.log.finished(request, reason)
         del self._requests[request.request_id]
         if request.request_id in self._known_to_runner:
             self._known_to_runner.remove(request.request_id)
@@ -384,17 +392,9 @@ class Scheduler:
 
     def stats(self) -> SchedulerStats:
         """Gauges and counters of this moment."""
-        pool, prefix = self.kv_cache.pool, self.kv_cache.prefix_counts
-        return SchedulerStats(
-            num_running=len(self._running),
-            num_waiting=len(self._policy),
-            num_live_blocks=pool.num_live,
-            num_cached_blocks=pool.num_cached,
-            num_free_blocks=pool.num_free,
-            num_preemptions_total=self._num_preemptions,
-            prompt_tokens_total=self._accounts.num_prompt_tokens,
-            generation_tokens_total=self._accounts.num_generation_tokens,
-            prefix_cache_queried_tokens=prefix.num_queried_tokens,
-            prefix_cache_hit_tokens=prefix.num_hit_tokens,
-            prefix_cache_recovered_tokens=prefix.num_recovered_tokens,
-        )
+        counts = len(self._running), len(self._policy), self._num_preemptions
+        return scheduler_stats(*counts, self.kv_cache, self._accounts)
+
+    def explain(self, is_wanted: Callable[[str], bool] | None = None) -> list[RequestReport]:
+        """What there is to say of requests, as :meth:`Explainer.reports`."""
+        return self._explainer.reports(self._requests.values(), self._running, is_wanted)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from chairlift.core.accounts import TokenAccounts
+from chairlift.core.kv_cache_manager import KVCacheManager
+
 
 @dataclass(frozen=True, slots=True)
 class SchedulerStats:
@@ -23,3 +26,27 @@ class SchedulerStats:
     prefix_cache_queried_tokens: int
     prefix_cache_hit_tokens: int
     prefix_cache_recovered_tokens: int
+
+
+def scheduler_stats(
+    num_running: int,
+    num_waiting: int,
+    num_preemptions: int,
+    kv_cache: KVCacheManager,
+    accounts: TokenAccounts,
+) -> SchedulerStats:
+    """Put together what the scheduler and its parts have counted."""
+    pool, prefix = kv_cache.pool, kv_cache.prefix_counts
+    return SchedulerStats(
+        num_running=num_running,
+        num_waiting=num_waiting,
+        num_live_blocks=pool.num_live,
+        num_cached_blocks=pool.num_cached,
+        num_free_blocks=pool.num_free,
+        num_preemptions_total=num_preemptions,
+        prompt_tokens_total=accounts.num_prompt_tokens,
+        generation_tokens_total=accounts.num_generation_tokens,
+        prefix_cache_queried_tokens=prefix.num_queried_tokens,
+        prefix_cache_hit_tokens=prefix.num_hit_tokens,
+        prefix_cache_recovered_tokens=prefix.num_recovered_tokens,
+    )
