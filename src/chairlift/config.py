@@ -152,12 +152,15 @@ class EngineConfig:
 
     Attributes:
         num_threads: Threads of the CPU backend; 0: what affinity and CPU quota allow.
+        step_log: Write a line of JSON for every step to this file: what was in it and how long it
+            took; chairlift bench calibrate --from-log reads it.
     """
 
     model: ModelConfig = field(default_factory=ModelConfig)
     cache: CacheConfig = field(default_factory=CacheConfig)
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     num_threads: int = 0
+    step_log: str = ""
 
     def __post_init__(self) -> None:
         _check_at_least("num_threads", self.num_threads, 0)

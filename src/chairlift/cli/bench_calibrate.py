@@ -16,7 +16,6 @@ from chairlift.cli.progress import ensure_fetched
 from chairlift.config import DEFAULT_MODEL, EngineConfig
 
 if TYPE_CHECKING:
-    from chairlift.engine.messages import EngineInfo
     from chairlift.simulate.cost_model import Fit
 
 
@@ -26,6 +25,13 @@ def calibrate(
     model: ModelArgument = DEFAULT_MODEL,
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the cost model here, as JSON.")
+    ] = None,
+    from_log: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Run nothing; fit to the steps that a server logged with --step-log.",
+        ),
     ] = None,
     as_json: JsonOption = False,
     config: Callable[[str], EngineConfig],
@@ -40,18 +46,11 @@ def calibrate(
     \b
       chairlift bench calibrate --output cost.json
       chairlift simulate --cost-model cost.json --rate 5
+      chairlift bench calibrate --from-log steps.jsonl --output cost.json
     """
-    from chairlift.bench.calibrate import calibrate as run
-    from chairlift.engine.factory import build_engine_core
-    from chairlift.simulate.cost_model import fit_cost_model, save_cost_model
+    from chairlift.simulate.cost_model import save_cost_model
 
-    wanted = config(model)
-    wanted = replace(wanted, cache=replace(wanted.cache, enable_prefix_caching=False))
-    ensure_fetched(model)
-    built = build_engine_core(wanted)
-    records = run(built.core, built.info.limits, wanted.scheduler.max_num_seqs)
-    fit = fit_cost_model(records)
-    about = _about(built.info, fit)
+    fit, about = _fit_log(from_log) if from_log else _fit_engine(model, config(model))
     if output is not None:
         save_cost_model(output, fit.model, about)
     if as_json:
@@ -60,22 +59,38 @@ def calibrate(
         print("\n".join(_lines(fit, about)))
 
 
-def _about(info: EngineInfo, fit: Fit) -> dict[str, Any]:
-    return {
-        "model": info.model_name,
-        "dtype": info.dtype,
-        "isa": info.isa,
-        "num_threads": info.num_threads,
-        "num_steps": fit.num_steps,
-        "mean_error": round(fit.mean_error, 4),
+def _fit_log(path: Path) -> tuple[Fit, dict[str, Any]]:
+    from chairlift.simulate.cost_model import fit_cost_model
+    from chairlift.simulate.step_records import read_step_log
+
+    fit = fit_cost_model(read_step_log(path))
+    return fit, {"from": str(path)} | _quality(fit)
+
+
+def _fit_engine(model: str, wanted: EngineConfig) -> tuple[Fit, dict[str, Any]]:
+    from chairlift.bench.calibrate import calibrate as run
+    from chairlift.engine.factory import build_engine_core
+    from chairlift.simulate.cost_model import fit_cost_model
+
+    wanted = replace(wanted, cache=replace(wanted.cache, enable_prefix_caching=False))
+    ensure_fetched(model)
+    built = build_engine_core(wanted)
+    info = built.info
+    fit = fit_cost_model(run(built.core, info.limits, wanted.scheduler.max_num_seqs))
+    about = {
+        "from": f"{info.model_name}, {info.dtype}, {info.isa}, {info.num_threads} threads",
     }
+    return fit, about | _quality(fit)
+
+
+def _quality(fit: Fit) -> dict[str, Any]:
+    return {"num_steps": fit.num_steps, "mean_error": round(fit.mean_error, 4)}
 
 
 def _lines(fit: Fit, about: dict[str, Any]) -> list[str]:
     cost = fit.model
     return [
-        f"{about['model']}, {about['dtype']}, {about['isa']}, {about['num_threads']} threads: "
-        f"{fit.num_steps} steps, mean error {fit.mean_error:.1%}",
+        f"{about['from']}: {fit.num_steps} steps, mean error {fit.mean_error:.1%}",
         f"a step takes            {cost.step_s * 1e3:10.4f} ms",
         f"+ per token computed    {cost.token_s * 1e3:10.4f} ms",
         f"+ per token attended to {cost.context_token_s * 1e6:10.4f} us",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from chairlift.config import EngineConfig, EngineLimits
 from chairlift.core.scheduler import Scheduler
@@ -10,6 +11,7 @@ from chairlift.core.scheduler_output import NewRequest, ScheduledRequest, Schedu
 from chairlift.engine.engine_core import EngineCore
 from chairlift.engine.messages import EngineInfo
 from chairlift.engine.phase_timer import PhaseCallback, PhaseTimer
+from chairlift.engine.step_log import StepLog
 from chairlift.errors import ConfigError
 from chairlift.inputs import CoreRequest
 from chairlift.kernels.cpu_model import CpuModel
@@ -83,6 +85,8 @@ def build_core_of(config: EngineConfig, model: LoadedModel, timer: PhaseTimer) -
     with timer.phase("warm-up"):
         warm_up(runner, config, limits)
     core = EngineCore(scheduler, runner, runner_times=runner.times)
+    if config.step_log:
+        core.observe_steps(StepLog(Path(config.step_log)))
     info = EngineInfo(
         limits=limits,
         model_name=model.name,

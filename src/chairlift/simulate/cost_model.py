@@ -20,17 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chairlift.core.scheduler_output import SchedulerOutput
+from chairlift.core.step_size import StepSize
 from chairlift.errors import ConfigError
-
-
-class StepSize(NamedTuple):
-    """What is in a step."""
-
-    num_tokens: int
-    num_context_tokens: int
-    num_seqs: int
-    num_head_rows: int
 
 
 class StepRecord(NamedTuple):
@@ -85,21 +76,6 @@ PRESETS = {
     "smollm2-135m-cpu": CostModel(0.0131, 0.00045, 2.0e-7, 0.0, 0.0003),
 }
 """Models measured on a machine; ``docs/simulation.md`` says which."""
-
-
-def step_size(plan: SchedulerOutput) -> StepSize:
-    """Count what is in a planned step."""
-    num_tokens = num_context_tokens = num_head_rows = 0
-    for _, num_computed, num_scheduled, _, _, yields_token in plan.scheduled:
-        num_tokens += num_scheduled
-        num_context_tokens += context_tokens(num_computed, num_scheduled)
-        num_head_rows += yields_token
-    return StepSize(num_tokens, num_context_tokens, len(plan.scheduled), num_head_rows)
-
-
-def context_tokens(num_computed: int, num_scheduled: int) -> int:
-    """Pairs of a scheduled token and a token it attends to, itself and those before it."""
-    return num_scheduled * num_computed + num_scheduled * (num_scheduled + 1) // 2
 
 
 @dataclass(frozen=True, slots=True)

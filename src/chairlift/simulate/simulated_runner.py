@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from chairlift.core.scheduler_output import ModelRunnerOutput, SchedulerOutput
-from chairlift.simulate.cost_model import CostModel, step_size
+from chairlift.core.step_size import step_size
+from chairlift.simulate.cost_model import CostModel
 from chairlift.simulate.virtual_clock import VirtualClock
 
 SAMPLED_TOKEN_ID = 0

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.unit.bench.stand_in_server import StandIn, completion, stand_in, with_status
 
+from chairlift import LLM, SamplingParams
 from chairlift.cli import main as cli
 
 
@@ -191,3 +192,16 @@ def test_bad_comparisons_are_one_line(
 ) -> None:
     assert run(*SIMULATED, *words) == 2
     assert message in capsys.readouterr().err
+
+
+def test_calibrate_fits_to_the_log_of_an_engine(
+    random_model_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = str(tmp_path / "steps.jsonl")
+    with LLM(str(random_model_path), num_kv_blocks=64, step_log=log) as llm:
+        llm.generate([[5, 6, 7]], SamplingParams(max_tokens=60, ignore_eos=True))
+    assert run("calibrate", "--from-log", log, "--json") == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["about"] == {"from": log} | data["about"]
+    assert 10 <= data["about"]["num_steps"] <= 60
+    assert sum(data["coefficients_s"].values()) > 0

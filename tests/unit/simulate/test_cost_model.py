@@ -9,18 +9,16 @@ import numpy as np
 import pytest
 
 from chairlift.core.scheduler_output import ScheduledRequest, SchedulerOutput
+from chairlift.core.step_size import StepSize, context_tokens, step_size
 from chairlift.errors import ConfigError
 from chairlift.simulate.cost_model import (
     PRESETS,
     CostModel,
     StepRecord,
-    StepSize,
-    context_tokens,
     fit_cost_model,
     load_cost_model,
     non_negative_least_squares,
     save_cost_model,
-    step_size,
 )
 
 TRUE = CostModel(0.01, 0.0005, 1e-6, 0.0002, 0.0)
