@@ -28,7 +28,8 @@ std::vector<std::string> available_isa_names() {
 double gemm_rate(ThreadTeam& team, std::string_view dtype, int num_rows, int in_features,
                  int out_features, int repeats) {
   if (num_rows < 1 || in_features < 1 || out_features < 1 || repeats < 1) {
-    throw std::invalid_argument("num_rows, in_features, out_features and repeats must be at least 1");
+    throw std::invalid_argument(
+        "num_rows, in_features, out_features and repeats must be at least 1");
   }
   return measure_gemm_rate(
       team, {parse_element_type(dtype), num_rows, in_features, out_features, repeats});

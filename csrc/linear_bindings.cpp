@@ -59,7 +59,9 @@ void read_row(const std::byte* from, int columns, ElementType type, float* to) {
 
 ActivationRows to_rows(const float* values, int rows, int columns, ElementType type) {
   ActivationRows result(rows, columns, type);
-  for (int r = 0; r < rows; r++) write_row(values + int64_t(r) * columns, columns, type, result.row(r));
+  for (int r = 0; r < rows; r++) {
+    write_row(values + int64_t(r) * columns, columns, type, result.row(r));
+  }
   return result;
 }
 

@@ -65,8 +65,8 @@ Model::Model(ModelShape shape, ElementType type, int num_threads, int max_num_ba
       activated_(max_tokens_, shape_.intermediate_size, type) {
   const int widest =
       std::max({shape_.hidden_size, shape_.intermediate_size, shape_.q_size()});
-  gemm_scratch_bytes_ =
-      static_cast<size_t>(round_up(static_cast<int64_t>(gemm_scratch_bytes(round_up(widest, 32))), 64));
+  const int64_t scratch_bytes = static_cast<int64_t>(gemm_scratch_bytes(round_up(widest, 32)));
+  gemm_scratch_bytes_ = static_cast<size_t>(round_up(scratch_bytes, 64));
   gemm_scratch_ = HugeBuffer(gemm_scratch_bytes_ * static_cast<size_t>(num_threads));
   for (int tid = 0; tid < num_threads; tid++) {
     attention_scratch_.push_back(std::make_unique_for_overwrite<AttentionScratch>());

@@ -28,9 +28,9 @@ class Model {
   void allocate_kv(int num_blocks, int block_size);
   size_t kv_bytes_per_block(int block_size) const;
 
-  // Computes all layers for the batch of tokens [num_tokens], writes its K and V into the cache, and leaves one row of
-  // hidden states per token for compute_logits. Throws std::invalid_argument, and changes nothing,
-  // if the batch does not fit together.
+  // Computes all layers for the batch, token_ids [num_tokens], writes its K and V into the cache,
+  // and leaves one row of hidden states per token for compute_logits. Throws
+  // std::invalid_argument, and changes nothing, if the batch does not fit together.
   void forward(const int32_t* token_ids, const FlatBatch& batch);
 
   // Final norm and output head of some rows of the last batch into out [rows.size(), vocab_size].

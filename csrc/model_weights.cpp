@@ -33,7 +33,8 @@ void check_source(const WeightSource& source, std::span<const int64_t> expected)
   }
   const int64_t row = expected.back(), block = block_length(source.type);
   if (row % block != 0) {
-    fail(source.name, "has rows of " + std::to_string(row) + " weights, but its storage format needs a multiple of " +
+    fail(source.name, "has rows of " + std::to_string(row) +
+                          " weights, but its storage format needs a multiple of " +
                           std::to_string(block));
   }
   const size_t bytes = row_bytes(source.type, num_elements(expected));

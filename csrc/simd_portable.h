@@ -1,5 +1,5 @@
-// simd.h's vectors with GCC's vector extension: four 16-byte registers each, which is SSE2 on x86-64
-// and NEON on ARM. Included by simd.h only.
+// simd.h's vectors with GCC's vector extension: four 16-byte registers each, which is SSE2 on
+// x86-64 and NEON on ARM. Included by simd.h only.
 #pragma once
 
 namespace chairlift::CHAIRLIFT_ISA {
