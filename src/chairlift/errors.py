@@ -6,7 +6,8 @@ ChairliftError
 ├── RequestError                         the caller's fault: this request alone is refused
 │   ├── InvalidParameterError(ValueError)    HTTP 400
 │   ├── ContextLengthError(ValueError)       HTTP 400, code context_length_exceeded
-│   └── ModelNotFoundError                   HTTP 404, code model_not_found
+│   ├── ModelNotFoundError                   HTTP 404, code model_not_found
+│   └── RequestNotFoundError                 HTTP 404, code request_not_found
 ├── EngineError                          our fault or our state
 │   ├── EngineOverloadedError                HTTP 429 with Retry-After
 │   │   └── QuotaExceededError                   HTTP 429: the tenant's own limit
@@ -58,6 +59,12 @@ class ModelNotFoundError(RequestError):
     """A request names a model that this server does not serve."""
 
     code = "model_not_found"
+
+
+class RequestNotFoundError(RequestError):
+    """A request is asked about that is not known, or not any more."""
+
+    code = "request_not_found"
 
 
 class EngineError(ChairliftError):

@@ -11,7 +11,18 @@ import typer
 from chairlift.cli.help import GroupedCommand
 from chairlift.version import VERSION
 
-COMMANDS = ("serve", "generate", "chat", "pull", "info", "timeline", "simulate", "plan", "bench")
+COMMANDS = (
+    "serve",
+    "generate",
+    "chat",
+    "pull",
+    "info",
+    "explain",
+    "timeline",
+    "simulate",
+    "plan",
+    "bench",
+)
 
 
 def build_app(names: Iterable[str] = COMMANDS) -> typer.Typer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 
 from chairlift.config import EngineConfig, EngineLimits
@@ -10,11 +11,14 @@ from chairlift.engine.admission import Admission
 from chairlift.engine.child import EngineChild
 from chairlift.engine.front import Front
 from chairlift.engine.input_processor import AsyncInputProcessor, InputProcessor, fan_out
+from chairlift.engine.inspections import Inspections
 from chairlift.engine.messages import (
     AbortRequests,
     AddRequests,
     EngineInfo,
     EngineTransport,
+    Inspect,
+    Inspection,
     StepBatch,
 )
 from chairlift.engine.output_processor import OutputProcessor
@@ -25,7 +29,7 @@ from chairlift.engine.stats import EngineStats, engine_stats
 from chairlift.engine.tenant_usage import TenantUsage
 from chairlift.errors import EngineDeadError, EngineDrainingError
 from chairlift.inputs import CoreRequest, GenerateRequest
-from chairlift.outputs import RequestOutput
+from chairlift.outputs import RequestOutput, RequestReport
 from chairlift.tokenization.chat_template import ChatTemplate
 from chairlift.tokenization.tokenizer import Tokenizer
 
@@ -55,6 +59,7 @@ class AsyncEngine:
         self._mailboxes: dict[str, Mailbox] = {}
         self._unended: set[str] = set()  # ids in the core, until it says they have ended
         self._unsent: list[CoreRequest] = []
+        self._inspections = Inspections()
         self._num_renamed = 0
         self._is_draining = False
         self._death: asyncio.Future[EngineDeadError] = asyncio.get_running_loop().create_future()
@@ -186,6 +191,23 @@ class AsyncEngine:
         self._send_aborts(core_ids)
         return bool(core_ids)
 
+    async def inspect(self, request_id: str | None = None) -> tuple[RequestReport, ...]:
+        """Ask the engine about a request's choices, or about all: those alive, then ended ones.
+
+        Args:
+            request_id: As clients name it; without one, reports come without their events.
+
+        Raises:
+            EngineDeadError: The engine has died or been closed.
+        """
+        if self._death.done():
+            raise EngineDeadError(str(self._death.result()))
+        return await self._inspections.ask(request_id, self._send_question)
+
+    def abort_choices(self, core_ids: Sequence[str]) -> None:
+        """End choices by their ids in the core, as reports name them."""
+        self._send_aborts(list(core_ids))
+
     def stats(self) -> EngineStats:
         """Gauges and counters as of the last step."""
         return engine_stats(self._core_stats, self._processor.observations, len(self._unended))
@@ -216,6 +238,7 @@ class AsyncEngine:
         """End the engine now; live streams end without a last piece. May be called again."""
         if not self._death.done():
             self._death.set_result(EngineDeadError("the engine has been closed"))
+        self._inspections.fail("the engine has been closed")
         for mailbox in self._mailboxes.values():
             mailbox.close()
         self._mailboxes.clear()
@@ -243,10 +266,15 @@ class AsyncEngine:
         if not self._unended:
             self._idle.set()
 
+    def on_inspection(self, inspection: Inspection) -> None:
+        """As :class:`~chairlift.engine.messages.EngineListener`."""
+        self._inspections.answer(inspection)
+
     def on_death(self, error: EngineDeadError) -> None:
         """As :class:`~chairlift.engine.messages.EngineListener`."""
         if not self._death.done():
             self._death.set_result(error)
+        self._inspections.fail(str(error))
         for mailbox in self._mailboxes.values():
             mailbox.fail(EngineDeadError(str(error)))
         self._end_all()
@@ -267,6 +295,10 @@ class AsyncEngine:
         if self._unsent:
             self._transport.send(AddRequests(tuple(self._unsent)))
             self._unsent.clear()
+
+    def _send_question(self, question: Inspect) -> None:
+        self._send_unsent()
+        self._transport.send(question)
 
     def _send_aborts(self, core_ids: list[str]) -> None:
         if core_ids:

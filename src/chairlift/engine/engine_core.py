@@ -13,7 +13,7 @@ from chairlift.core.scheduler_output import ModelRunnerOutput, SchedulerOutput
 from chairlift.engine.stats import CoreStats, StepTimes
 from chairlift.errors import EngineDeadError
 from chairlift.inputs import CoreRequest
-from chairlift.outputs import StepOutput
+from chairlift.outputs import RequestReport, StepOutput
 from chairlift.runner.times import RunnerTimes
 
 _LOGGER = logging.getLogger(__name__)
@@ -75,6 +75,10 @@ class EngineCore:
         """End requests, whatever they are doing; unknown ids are ignored."""
         self._is_idle = False
         return self._scheduler.abort(request_ids)
+
+    def explain(self, is_wanted: Callable[[str], bool] | None) -> list[RequestReport]:
+        """Report on requests, as the scheduler does."""
+        return self._scheduler.explain(is_wanted)
 
     def step(self) -> list[StepOutput]:
         """Run one step; returns what each request got out of it.

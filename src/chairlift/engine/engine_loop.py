@@ -7,7 +7,16 @@ from collections.abc import Callable
 from typing import Protocol
 
 from chairlift.engine.engine_core import EngineCore
-from chairlift.engine.messages import AbortRequests, AddRequests, Command, StepBatch, Stop
+from chairlift.engine.inspections import belongs_to
+from chairlift.engine.messages import (
+    AbortRequests,
+    AddRequests,
+    Command,
+    Inspect,
+    Inspection,
+    StepBatch,
+    Stop,
+)
 from chairlift.errors import RequestError
 from chairlift.inputs import CoreRequest
 from chairlift.outputs import FinishReason, StepOutput
@@ -29,13 +38,14 @@ class Inbox(Protocol):
 def run_engine_loop(
     core: EngineCore,
     inbox: Inbox,
-    send: Callable[[StepBatch], None],
+    send: Callable[[StepBatch | Inspection], None],
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Run steps while there is work and wait for commands while there is none, until ``Stop``.
 
     Args:
-        send: Takes what each turn gave. Must not block for long: the next step waits for it.
+        send: Takes what each turn gave, and answers to questions. Must not block for long: the
+            next step waits for it.
 
     Raises:
         EngineDeadError: Steps keep failing.
@@ -46,10 +56,19 @@ def run_engine_loop(
         for command in inbox.receive(core.wait_s()):
             if isinstance(command, Stop):
                 return
-            outputs += _apply(core, command)
+            if isinstance(command, Inspect):
+                send(_inspect(core, command))
+            else:
+                outputs += _apply(core, command)
         if core.has_work:
             outputs += core.step()
         send(StepBatch(outputs, clock(), core.stats()))
+
+
+def _inspect(core: EngineCore, question: Inspect) -> Inspection:
+    request_id = question.request_id
+    is_wanted = None if request_id is None else belongs_to(request_id)
+    return Inspection(question.ticket, tuple(core.explain(is_wanted)))
 
 
 def _apply(core: EngineCore, command: AddRequests | AbortRequests) -> list[StepOutput]:

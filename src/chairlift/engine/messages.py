@@ -9,7 +9,7 @@ from chairlift.config import EngineLimits
 from chairlift.engine.stats import CoreStats
 from chairlift.errors import EngineDeadError
 from chairlift.inputs import CoreRequest
-from chairlift.outputs import StepOutput
+from chairlift.outputs import RequestReport, StepOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,31 @@ class AbortRequests:
 
 
 @dataclass(frozen=True, slots=True)
+class Inspect:
+    """A question about requests; an :class:`Inspection` of the same ticket answers it.
+
+    Attributes:
+        request_id: As clients name it; ``None``: all requests, without their events.
+    """
+
+    ticket: int
+    request_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """The answer to an :class:`Inspect`, after the commands before it and before the next step."""
+
+    ticket: int
+    reports: tuple[RequestReport, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """End the loop, whatever is running."""
 
 
-Command: TypeAlias = AddRequests | AbortRequests | Stop
+Command: TypeAlias = AddRequests | AbortRequests | Inspect | Stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +105,10 @@ class EngineListener(Protocol):
 
     def on_step(self, batch: StepBatch) -> None:
         """A turn of the loop has ended."""
+        ...
+
+    def on_inspection(self, inspection: Inspection) -> None:
+        """A question has been answered."""
         ...
 
     def on_death(self, error: EngineDeadError) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from chairlift import errors
 from chairlift.engine.child import EngineChild
-from chairlift.engine.messages import Command, EngineInfo, EngineListener, Stop
+from chairlift.engine.messages import Command, EngineInfo, EngineListener, Inspection, Stop
 from chairlift.engine.wire import (
     FrameDecoder,
     LoopDied,
@@ -168,6 +168,9 @@ class _Connection(asyncio.Protocol):
         elif isinstance(message, EngineInfo):
             if not self.ready.done():
                 self.ready.set_result(message)
+        elif isinstance(message, Inspection):
+            if self._listener is not None:
+                self._listener.on_inspection(message)
         elif isinstance(message, LoopDied):
             self._last_words = message.message
         elif isinstance(message, StartFailed) and not self.ready.done():

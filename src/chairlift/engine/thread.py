@@ -10,7 +10,7 @@ from threading import Thread
 
 from chairlift.engine.engine_core import EngineCore
 from chairlift.engine.engine_loop import run_engine_loop
-from chairlift.engine.messages import Command, EngineListener, StepBatch, Stop
+from chairlift.engine.messages import Command, EngineListener, Inspection, StepBatch, Stop
 from chairlift.errors import EngineDeadError
 
 _LOGGER = logging.getLogger(__name__)
@@ -72,8 +72,11 @@ class EngineThread:
             await asyncio.to_thread(self._thread.join, _EXIT_TIMEOUT_S)
 
     def _run(self, listener: EngineListener) -> None:
-        def send(batch: StepBatch) -> None:
-            self._call(listener.on_step, batch)
+        def send(message: StepBatch | Inspection) -> None:
+            if isinstance(message, StepBatch):
+                self._call(listener.on_step, message)
+            else:
+                self._call(listener.on_inspection, message)
 
         try:
             run_engine_loop(self._core, self._inbox, send)

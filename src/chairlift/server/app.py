@@ -5,7 +5,13 @@ from __future__ import annotations
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
-from chairlift.server import routes_admin, routes_generate, routes_page, routes_tokenize
+from chairlift.server import (
+    routes_admin,
+    routes_generate,
+    routes_page,
+    routes_requests,
+    routes_tokenize,
+)
 from chairlift.server.context import ServerContext
 from chairlift.server.door import Door
 from chairlift.server.engine_client import EngineClient
@@ -46,7 +52,7 @@ def create_app(engine: EngineClient, settings: ServerSettings) -> FastAPI:
         metrics=MetricsPage(engine.stats, names[0]),
         door=Door(engine, settings.tenants),
     )
-    for routes in (routes_generate, routes_tokenize, routes_admin, routes_page):
+    for routes in (routes_generate, routes_tokenize, routes_requests, routes_admin, routes_page):
         app.include_router(routes.router)
     add_error_handlers(app)
     app.openapi = lambda: openapi_of(app)  # type: ignore[method-assign]

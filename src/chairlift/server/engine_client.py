@@ -10,7 +10,7 @@ from chairlift.engine.stats import EngineStats
 from chairlift.engine.tenant_usage import TenantUsage
 from chairlift.errors import EngineDeadError
 from chairlift.inputs import NOBODY, Account, GenerateRequest
-from chairlift.outputs import RequestOutput
+from chairlift.outputs import RequestOutput, RequestReport
 from chairlift.sampling_params import SamplingParams
 
 
@@ -119,6 +119,14 @@ class EngineClient(Protocol):
 
     def generate(self, request: GenerateRequest, *, stream: bool = True) -> OutputStream:
         """Start answering, in pieces or as one whole. Raises as ``check_admission``."""
+        ...
+
+    async def inspect(self, request_id: str | None = None) -> Sequence[RequestReport]:
+        """Report on a request's choices or, without their events, on all."""
+        ...
+
+    def abort_choices(self, core_ids: Sequence[str]) -> None:
+        """End choices by their ids in the core, as reports name them."""
         ...
 
     def stats(self) -> EngineStats:

@@ -22,6 +22,7 @@ from chairlift.errors import (
     QuotaExceededError,
     RequestError,
     RequestFailedError,
+    RequestNotFoundError,
 )
 from chairlift.server.json_body import BodyTooLargeError
 
@@ -48,6 +49,7 @@ class ErrorKind:
 _KINDS: dict[type[Exception], ErrorKind] = {
     RequestError: ErrorKind(400, "invalid_request_error"),
     ModelNotFoundError: ErrorKind(404, "invalid_request_error"),
+    RequestNotFoundError: ErrorKind(404, "invalid_request_error"),
     AuthenticationError: ErrorKind(401, "invalid_request_error"),
     BodyTooLargeError: ErrorKind(413, "invalid_request_error"),
     EngineOverloadedError: ErrorKind(429, "rate_limit_error", "engine_overloaded"),

@@ -29,6 +29,7 @@ _BODY_ERRORS = {
     404: "The model is not served here.",
     413: "The body is too large.",
 }
+_NOT_FOUND = "No such request is alive or has ended lately."
 _LOAD_ERRORS = {
     429: "The queue is full; `Retry-After` says when to come back.",
     503: "The server is shutting down.",
@@ -40,10 +41,17 @@ MODEL_PARAMETER: dict[str, Any] = {
     ]
 }
 
+REQUEST_PARAMETER: dict[str, Any] = {
+    "parameters": [
+        {"name": "request_id", "in": "path", "required": True, "schema": {"type": "string"}}
+    ]
+}
+
 
 def answer_docs(answer: type[BaseModel], extra: dict[str, Any] | None = None) -> dict[str, Any]:
     """Arguments of a route without a body."""
-    errors = _COMMON_ERRORS | ({404: _BODY_ERRORS[404]} if extra else {})
+    not_found = _NOT_FOUND if extra is REQUEST_PARAMETER else _BODY_ERRORS[404]
+    errors = _COMMON_ERRORS | ({404: not_found} if extra else {})
     return {"responses": _responses(answer, errors), "openapi_extra": extra}
 
 

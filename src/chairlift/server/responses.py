@@ -200,3 +200,61 @@ class VersionResponse(Answer):
     """Answer of ``GET /version``."""
 
     version: str
+
+
+class Wait(Answer):
+    """Why a choice waits: the limit, what there is of it, what it takes, and a sentence."""
+
+    limit: str
+    have: int
+    need: int
+    text: str
+
+
+class ChoiceReport(Answer):
+    """What is known of one choice of a request.
+
+    ``position`` is its place in the line, from 0; ``blocks`` are KV blocks.
+    """
+
+    id: str
+    state: Literal["waiting", "running", "preempted", "finished"]
+    finish_reason: str | None
+    tenant: str
+    priority: int
+    age_s: float
+    prompt_tokens: int
+    cached_tokens: int
+    computed_tokens: int
+    completion_tokens: int
+    preemptions: int
+    blocks: int
+    free_blocks: int
+    position: int | None
+    wait: Wait | None
+    events: list[dict[str, str | int | float]]
+
+
+class ChoiceReportList(Answer):
+    """Answer of ``GET /v1/requests``."""
+
+    object: Literal["list"]
+    data: list[ChoiceReport]
+
+
+class RequestDetails(Answer):
+    """Answer of ``GET /v1/requests/{id}``."""
+
+    id: str
+    object: Literal["request"]
+    choices: list[ChoiceReport]
+
+
+class DeletedRequest(Answer):
+    """Answer of ``DELETE /v1/requests/{id}``; ``deleted`` is false if it had ended before."""
+
+    id: str
+    object: Literal["request.deleted"]
+    deleted: bool
+    aborted_choices: int
+    completion_tokens: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,13 @@ from chairlift.errors import (
     InvalidParameterError,
 )
 from chairlift.inputs import NOBODY, Account, GenerateRequest
-from chairlift.outputs import ChoiceOutput, FinishReason, RequestOutput, TokenLogprob
+from chairlift.outputs import (
+    ChoiceOutput,
+    FinishReason,
+    RequestOutput,
+    RequestReport,
+    TokenLogprob,
+)
 from chairlift.sampling_params import SamplingParams
 
 VOCAB_SIZE = 300
@@ -167,6 +174,7 @@ class FakeEngine:
     drained_with_s: float | None = None
     is_closed: bool = False
     usages: dict[str, TenantUsage] = field(default_factory=dict)
+    reports: list[RequestReport] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.limits = EngineLimits(VOCAB_SIZE, 512, 16, 64, self.max_num_waiting)
@@ -229,6 +237,17 @@ class FakeEngine:
             num_cached_tokens=2,
             num_output_tokens=count,
         )
+
+    async def inspect(self, request_id: str | None = None) -> Sequence[RequestReport]:
+        return [r for r in self.reports if request_id in (None, r.request_id)]
+
+    def abort_choices(self, core_ids: Sequence[str]) -> None:
+        self.reports = [
+            dataclasses.replace(r, state="finished", finish_reason="abort", wait=None)
+            if r.request_id in core_ids
+            else r
+            for r in self.reports
+        ]
 
     def stats(self) -> EngineStats:
         histogram = HistogramSnapshot((0.1, 1.0), (1, 2, 3), 12.5)
