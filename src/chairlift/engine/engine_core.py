@@ -11,6 +11,7 @@ from chairlift.core.runner_protocol import ModelRunner
 from chairlift.core.scheduler import Scheduler
 from chairlift.core.scheduler_output import ModelRunnerOutput, SchedulerOutput
 from chairlift.engine.stats import CoreStats, StepTimes
+from chairlift.engine.watchdog import Watchdog
 from chairlift.errors import EngineDeadError
 from chairlift.inputs import CoreRequest
 from chairlift.outputs import RequestReport, StepOutput
@@ -49,6 +50,7 @@ class EngineCore:
         self._runner = runner
         self._runner_times = runner_times or RunnerTimes()
         self._clock = clock
+        self._watchdog = Watchdog(scheduler)
         self._is_idle = True
         self._num_steps = 0
         self._num_failed_in_a_row = 0
@@ -98,8 +100,12 @@ class EngineCore:
         executed_ns = perf_counter_ns()
         outputs = self._scheduler.update(plan, result, self._clock())
         self._update_ns += perf_counter_ns() - executed_ns
-        self._num_steps += not plan.is_empty
-        if self._observer is not None and not plan.is_empty:
+        if plan.is_empty:
+            outputs += self._watchdog.stalled(self._clock())
+            return outputs
+        self._watchdog.advanced()
+        self._num_steps += 1
+        if self._observer is not None:
             self._observer(plan, (perf_counter_ns() - started_ns) / _NS_PER_S)
         return outputs
 
