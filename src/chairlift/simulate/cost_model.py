@@ -81,6 +81,9 @@ PRESETS = {
 """So that the commands work at once; for figures that matter, calibrate on the machine meant."""
 
 
+MAX_DISTURBANCE, REWEIGHTINGS = 10.0, 4
+
+
 @dataclass(frozen=True, slots=True)
 class Fit:
     """A fitted model and how well it fits.
@@ -100,9 +103,10 @@ class Fit:
 def fit_cost_model(records: Sequence[StepRecord]) -> Fit:
     """Find the coefficients with the least squared relative error, none of them negative.
 
-    Relative, because a run has short and long steps and both must come out right. Steps that took
-    more than three times what a first fit says were disturbed by something else on the machine;
-    they are left out of the second and final fit.
+    Relative to what is predicted, because a run has short and long steps and both must come out
+    right. (Relative to what was measured would say too little: of two steps of equal size the
+    quicker one would count more.) Steps that took over ten times what a first fit says were
+    disturbed by something else on the machine and are left out.
 
     Raises:
         ConfigError: There are fewer than 10 records.
@@ -111,21 +115,25 @@ def fit_cost_model(records: Sequence[StepRecord]) -> Fit:
         raise ConfigError(f"a cost model needs at least 10 steps to fit, got {len(records)}")
     sizes = np.array([(1, *record.size) for record in records], np.float64)
     seconds = np.array([record.seconds for record in records])
-    first = _fit_relative(sizes, seconds)
-    kept = seconds <= 3 * (sizes @ first)
-    coefficients = _fit_relative(sizes[kept], seconds[kept]) if kept.any() else first
-    predicted = sizes[kept] @ coefficients
+    coefficients = _fit(sizes, seconds, seconds)
+    kept = seconds <= MAX_DISTURBANCE * (sizes @ coefficients)
+    sizes, seconds = sizes[kept], seconds[kept]
+    for _ in range(REWEIGHTINGS):
+        coefficients = _fit(sizes, seconds, sizes @ coefficients)
+    predicted = sizes @ coefficients
     return Fit(
         CostModel(*coefficients.tolist()),
-        int(np.count_nonzero(kept)),
-        float(np.abs(predicted - seconds[kept]).mean() / seconds[kept].mean()),
-        float(predicted.sum() / seconds[kept].sum() - 1.0),
+        len(seconds),
+        float(np.abs(predicted - seconds).mean() / seconds.mean()),
+        float(predicted.sum() / seconds.sum() - 1.0),
     )
 
 
-def _fit_relative(sizes: NDArray[np.float64], seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-    rows = sizes / seconds[:, None]
-    return non_negative_least_squares(rows, np.ones(len(rows)))
+def _fit(
+    sizes: NDArray[np.float64], seconds: NDArray[np.float64], scale: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Coefficients with the least squared error relative to ``scale``."""
+    return non_negative_least_squares(sizes / scale[:, None], seconds / scale)
 
 
 def non_negative_least_squares(

@@ -69,6 +69,16 @@ def test_noise_moves_the_fit_little_and_disturbed_steps_not_at_all() -> None:
         assert fit.model.seconds(size) == pytest.approx(TRUE.seconds(size), rel=0.05)
 
 
+def test_skewed_noise_does_not_move_the_sum() -> None:
+    rng = np.random.default_rng(2)
+    records = [
+        StepRecord(size, TRUE.seconds(size) * float(rng.lognormal(0.0, 0.5)))
+        for size in SIZES
+        for _ in range(40)
+    ]
+    assert fit_cost_model(records).total_error == pytest.approx(0.0, abs=0.02)
+
+
 def test_no_coefficient_is_negative() -> None:
     records = [StepRecord(size, 1.0 / (1 + size.num_tokens)) for size in SIZES]
     fit_cost_model(records)  # CostModel refuses negative coefficients
