@@ -91,7 +91,7 @@ async def engine(front: Front, transport: Transport) -> AsyncEngine:
         kv_pool_reason="test",
         stats=_stats(0),
     )
-    return AsyncEngine(StartedEngine(transport, front, info, StartReport((), (), 0.0)))
+    return AsyncEngine(StartedEngine(transport, front, info, StartReport((), (), 0.0, 0.0)))
 
 
 def _request(request_id: str = "r", **params: object) -> GenerateRequest:
