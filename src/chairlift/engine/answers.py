@@ -212,16 +212,25 @@ class Answer:
         """Everything new since the last time; of a finished answer that is not streamed, all."""
         choices = self.choices
         request = self.request
+        if len(choices) == 1:  # the usual case, at every token of a stream
+            choice = choices[0]
+            pieces: tuple[ChoiceOutput, ...] = (choice.take(),) if choice.has_news else ()
+            is_finished = choice.finish_reason is not None
+            num_tokens = choice.num_tokens
+        else:
+            pieces = tuple([choice.take() for choice in choices if choice.has_news])
+            is_finished = self.is_finished
+            num_tokens = sum([choice.num_tokens for choice in choices])
         return RequestOutput(
             request.request_id,
             request.prompt_token_ids,
-            choices=tuple([choice.take() for choice in choices if choice.has_news]),
-            finished=self.is_finished,
-            seed=request.sampling_params.seed or 0,
-            prompt_logprobs=self._take_prompt_logprobs() if self._prompt_logprobs else None,
-            num_cached_tokens=self._num_cached_tokens,
-            num_output_tokens=sum([choice.num_tokens for choice in choices]),
-            timings=self._timings,
+            pieces,
+            is_finished,
+            request.sampling_params.seed or 0,
+            self._take_prompt_logprobs() if self._prompt_logprobs else None,
+            self._num_cached_tokens,
+            num_tokens,
+            self._timings,
         )
 
     def _take_prompt_logprobs(self) -> tuple[TokenLogprob | None, ...] | None:

@@ -40,13 +40,12 @@ class RequestStream(AsyncIterator[RequestOutput]):
             StopAsyncIteration: The last piece has been given, or the request was aborted.
         """
         mailbox = self._state
-        if mailbox.is_closed:
-            raise StopAsyncIteration
-        try:
-            await mailbox.wait()
-        except asyncio.CancelledError:
-            self.abort()
-            raise
+        if not (mailbox.has_news or mailbox.is_closed):
+            try:
+                await mailbox.news()
+            except asyncio.CancelledError:
+                self.abort()
+                raise
         if mailbox.is_closed:
             raise StopAsyncIteration
         return self._next_piece(mailbox)
@@ -122,15 +121,12 @@ class Mailbox:
         self.is_closed = True
         self._resume()
 
-    async def wait(self) -> None:
-        """Return when there is news or the mailbox is closed."""
-        while not (self.has_news or self.is_closed):
-            self._waiter = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
+    def news(self) -> asyncio.Future[None]:
+        """Done when there is news or the mailbox is closed; asked for when neither is so."""
+        self._waiter = asyncio.get_running_loop().create_future()
+        return self._waiter
 
     def _resume(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)

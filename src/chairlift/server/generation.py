@@ -36,9 +36,10 @@ async def stream_outputs(streams: Sequence[OutputStream]) -> AsyncGenerator[Piec
         RequestFailedError: The engine gave up on one of them; the others are aborted.
         EngineError: The engine has died.
     """
-    if len(streams) == 1:
-        async with aclosing(_outputs(streams[0])) as outputs:
+    if len(streams) == 1:  # without another generator between: this is run for every token
+        async with aclosing(streams[0]) as outputs:
             async for output in outputs:
+                _check_not_aborted(output)
                 yield 0, output
         return
     pieces: asyncio.Queue[Piece | None] = asyncio.Queue()
