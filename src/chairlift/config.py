@@ -154,6 +154,8 @@ class EngineConfig:
         num_threads: Threads of the CPU backend; 0: what affinity and CPU quota allow.
         step_log: Write a line of JSON for every step to this file: what was in it and how long it
             took; chairlift bench calibrate --from-log reads it.
+        step_trace: Write a trace of the steps to this file, with their parts, requests and KV
+            blocks, for ui.perfetto.dev or chrome://tracing.
     """
 
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -161,6 +163,7 @@ class EngineConfig:
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     num_threads: int = 0
     step_log: str = ""
+    step_trace: str = ""
 
     def __post_init__(self) -> None:
         _check_at_least("num_threads", self.num_threads, 0)

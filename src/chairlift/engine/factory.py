@@ -8,10 +8,12 @@ from pathlib import Path
 from chairlift.config import EngineConfig, EngineLimits
 from chairlift.core.scheduler import Scheduler
 from chairlift.core.scheduler_output import NewRequest, ScheduledRequest, SchedulerOutput
-from chairlift.engine.engine_core import EngineCore
+from chairlift.engine.engine_core import EngineCore, StepObserver
 from chairlift.engine.messages import EngineInfo
 from chairlift.engine.phase_timer import PhaseCallback, PhaseTimer
 from chairlift.engine.step_log import StepLog
+from chairlift.engine.step_numbers import StepNumbers
+from chairlift.engine.step_trace import StepTrace
 from chairlift.errors import ConfigError
 from chairlift.inputs import CoreRequest
 from chairlift.kernels.cpu_model import CpuModel
@@ -85,8 +87,7 @@ def build_core_of(config: EngineConfig, model: LoadedModel, timer: PhaseTimer) -
     with timer.phase("warm-up"):
         warm_up(runner, config, limits)
     core = EngineCore(scheduler, runner, runner_times=runner.times)
-    if config.step_log:
-        core.observe_steps(StepLog(Path(config.step_log)))
+    _observe(core, config)
     info = EngineInfo(
         limits=limits,
         model_name=model.name,
@@ -101,6 +102,23 @@ def build_core_of(config: EngineConfig, model: LoadedModel, timer: PhaseTimer) -
         phases=timer.phases,
     )
     return BuiltCore(core, info)
+
+
+def _observe(core: EngineCore, config: EngineConfig) -> None:
+    """Have the steps written down, if and where the configuration says so."""
+    observers: list[StepObserver] = []
+    if config.step_log:
+        numbers = StepNumbers(core.stats)
+        observers.append(StepLog(Path(config.step_log), numbers=numbers))
+    if config.step_trace:
+        observers.append(StepTrace(Path(config.step_trace), StepNumbers(core.stats)))
+
+    def tell_all(plan: SchedulerOutput, seconds: float) -> None:
+        for observer in observers:
+            observer(plan, seconds)
+
+    if observers:
+        core.observe_steps(tell_all)
 
 
 def warm_up(runner: CpuRunner, config: EngineConfig, limits: EngineLimits) -> None:

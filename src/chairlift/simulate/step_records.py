@@ -35,7 +35,8 @@ def _parse(path: Path, number: int, line: str) -> tuple[float, float, StepSize]:
     try:
         fields: dict[str, Any] = json.loads(line)
         started_s, seconds = float(fields.pop("started_s")), float(fields.pop("seconds"))
-        return started_s, seconds, StepSize(**fields)
+        size = StepSize(**{name: fields[name] for name in StepSize._fields})
+        return started_s, seconds, size
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(f"{path} line {number} is no step: {error}") from None
 
