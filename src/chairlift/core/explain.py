@@ -13,7 +13,7 @@ from chairlift.core.request_log import EVENT_FIELDS, Event, FinishedRequest, Req
 from chairlift.core.scheduler_output import SchedulerOutput
 from chairlift.outputs import RequestEvent, RequestReport, WaitReason
 
-MAX_POSITIONS = 256
+MAX_POSITIONS = 64
 """Requests at the front of the line whose position is worked out."""
 
 _STATES = {
