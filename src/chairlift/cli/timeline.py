@@ -52,7 +52,10 @@ def timeline(  # noqa: PLR0913 - one parameter per flag
         typer.Option(metavar="SECONDS", help="Seconds of a step, for the times of --workload."),
     ] = 0.05,
     svg: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the picture as SVG too.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write the picture too, as SVG; for PNG, open it in a browser."
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
