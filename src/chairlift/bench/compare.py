@@ -126,7 +126,12 @@ def charts(points: Sequence[LoadPoint], ttft_p95_s: float) -> list[Chart]:
             limit=ttft_p95_s * 1e3,
             is_log=True,
         ),
-        Chart("end-to-end latency p95, milliseconds", label, series(milliseconds("e2el"))),
+        Chart(
+            "end-to-end latency p95, milliseconds",
+            label,
+            series(milliseconds("e2el")),
+            is_log=True,
+        ),
         Chart("TPOT p95, milliseconds", label, series(milliseconds("tpot"))),
         Chart("queue time p95, milliseconds", label, series(milliseconds("queue"))),
         Chart("preemptions", label, series(lambda p: float(p.num_preemptions))),

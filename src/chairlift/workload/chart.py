@@ -114,7 +114,9 @@ def _draw(chart: Chart, offset: float) -> str:
     y_scale = _Scale(ys, bottom, top, is_log=chart.is_log)
     parts = [heading, *_axes(chart, x_scale, y_scale, top, bottom)]
     for index, (name, points) in enumerate(lines):
-        parts += _line(name, points, COLOURS[index % len(COLOURS)], x_scale, y_scale)
+        # Every other line is dashed, so that two that coincide are both seen.
+        dashes = ' stroke-dasharray="7 5"' if index % 2 else ""
+        parts += _line(name, points, COLOURS[index % len(COLOURS)], dashes, x_scale, y_scale)
         y = top + 16 + 20 * index
         parts.append(
             f'<rect x="{WIDTH - RIGHT + 16}" y="{y - 9:g}" width="12" height="12" rx="2" '
@@ -131,13 +133,13 @@ def _axes(chart: Chart, x_scale: _Scale, y_scale: _Scale, top: float, bottom: fl
         y = y_scale(tick)
         parts.append(
             f'<line class="grid" x1="{LEFT}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}"/>'
-            f'<text class="faint end" x="{LEFT - 8}" y="{y + 4:.1f}">{tick:g}</text>'
+            f'<text class="faint end" x="{LEFT - 8}" y="{y + 4:.1f}">{tick:,.10g}</text>'
         )
     for tick in x_scale.ticks:
         x = x_scale(tick)
         parts.append(
             f'<line class="grid" x1="{x:.1f}" y1="{bottom:g}" x2="{x:.1f}" y2="{bottom + 5:g}"/>'
-            f'<text class="faint mid" x="{x:.1f}" y="{bottom + 19:g}">{tick:g}</text>'
+            f'<text class="faint mid" x="{x:.1f}" y="{bottom + 19:g}">{tick:,.10g}</text>'
         )
     label = _escaped(chart.x_label)
     middle = (LEFT + right) / 2
@@ -155,6 +157,7 @@ def _line(
     name: str,
     points: list[tuple[float, float]],
     colour: str,
+    dashes: str,
     x_scale: _Scale,
     y_scale: _Scale,
 ) -> list[str]:
@@ -165,7 +168,8 @@ def _line(
         f"<title>{_escaped(name)}: {x:g}, {y:g}</title></circle>"
         for (px, py), (x, y) in zip(pixels, points, strict=True)
     ]
-    return [f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>', *dots]
+    line = f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>'
+    return [line, *dots]
 
 
 def _escaped(text: str) -> str:
