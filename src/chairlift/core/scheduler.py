@@ -101,7 +101,7 @@ class Scheduler:
         """
         request = Request(core_request, self._limits.max_model_len, self._num_arrived)
         max_tokens = request.max_num_tokens - request.num_prompt_tokens
-        if not self._limits.fits(request.num_prompt_tokens, max_tokens):
+        if max_tokens < 0 or not self._limits.fits(request.num_prompt_tokens, max_tokens):
             raise ContextLengthError(
                 f"request {request.request_id} has {request.num_prompt_tokens} prompt tokens and "
                 f"may grow by {max_tokens}, but at most {self._limits.max_total_tokens} fit"

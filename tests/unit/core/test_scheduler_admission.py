@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.fakes import Bench, expected_tokens, make_request
+from tests.fakes import Bench, expected_tokens, make_limits, make_request
 
+from chairlift.config import SchedulerConfig
+from chairlift.core.scheduler import Scheduler
 from chairlift.errors import ContextLengthError
 from chairlift.outputs import FinishReason
 
@@ -165,3 +167,9 @@ def test_timings_name_arrival_scheduling_first_and_last_token() -> None:
     assert timings.queued_s == 0.0
     # a runs in steps 1 to 3; b computes 8, then 4 tokens, then one more.
     assert (timings.scheduled_s, timings.first_token_s, timings.last_token_s) == (3.0, 5.0, 6.0)
+
+
+def test_prompt_over_the_models_length_is_refused_though_the_pool_would_hold_it() -> None:
+    scheduler = Scheduler(SchedulerConfig(), make_limits(num_kv_blocks=64, max_model_len=16))
+    with pytest.raises(ContextLengthError, match="at most 16 fit"):
+        scheduler.add_request(make_request("a", 20, max_tokens=4))
