@@ -1,0 +1,44 @@
+"""A thousand requests against one slot: refused with a time, in bounded memory."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import httpx
+from tests.api.serving import Server
+
+NUM_REQUESTS = 1000
+MIB = 1 << 20
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory that a process has in use."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    found = re.search(r"^VmRSS:\s+(\d+) kB$", status, re.MULTILINE)
+    if found is None:
+        raise AssertionError(status)
+    return int(found[1]) * 1024
+
+
+async def test_a_thousand_requests_are_answered_or_refused_and_memory_stays_flat(
+    single_server: Server,
+) -> None:
+    """vllm#18826, vllm#13395"""
+    body = {"prompt": "go", "max_tokens": 4, "ignore_eos": True}
+    at_once = asyncio.Semaphore(100)
+    before = resident_bytes(single_server.process.pid)
+
+    async def send(client: httpx.AsyncClient) -> httpx.Response:
+        async with at_once:
+            return await client.post("/v1/completions", json=body)
+
+    async with httpx.AsyncClient(base_url=single_server.url, timeout=60) as client:
+        answers = await asyncio.gather(*(send(client) for _ in range(NUM_REQUESTS)))
+    refused = [answer for answer in answers if answer.status_code == 429]
+    assert {answer.status_code for answer in answers} == {200, 429}
+    assert len(refused) > NUM_REQUESTS / 4
+    assert all(1 <= int(answer.headers["retry-after"]) <= 600 for answer in refused)
+    assert resident_bytes(single_server.process.pid) - before < 64 * MIB
+    single_server.wait_idle()
