@@ -22,12 +22,15 @@ from tests.e2e.reference import CASES, Case
 
 pytestmark = pytest.mark.e2e
 
-FLAGS = ("--dtype", "float32", "--num-kv-blocks", "1024", "--max-num-seqs", "16")
+FLAGS = (
+    *("--dtype", "float32", "--num-kv-blocks", "1024", "--max-num-seqs", "16"),
+    *("--shutdown-timeout", "200"),  # a busy machine must not cut the streams that drain
+)
 CHAIRLIFT = (sys.executable, "-m", "chairlift")
 # Chats whose tokens leave no room for rounding, and which end within 64 tokens.
 CHATS = [c for c in CASES if c.messages and c.num_certain == 64 and c.text != c.text_to_the_end]
 PLAIN = [c for c in CASES if c.prompt.strip() and c.num_certain == 64 and len(c.prompt) < 200]
-LONG: dict[str, Any] = {"prompt": "Once upon a time", "max_tokens": 200, "ignore_eos": True}
+LONG: dict[str, Any] = {"prompt": "Once upon a time", "max_tokens": 100, "ignore_eos": True}
 
 
 @pytest.fixture(scope="module")
