@@ -114,7 +114,7 @@ class BlockPool:
         return block_id
 
     def check_integrity(self) -> None:
-        """Check that states, counts and contents agree; for tests and the idle engine.
+        """Check that states, counts and contents agree; for tests.
 
         Raises:
             RuntimeError: They do not; the message names the block.

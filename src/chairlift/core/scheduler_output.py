@@ -48,7 +48,6 @@ class SchedulerOutput:
         new_requests: Requests among ``scheduled`` that the runner must register first.
         finished_request_ids: Requests the runner may forget, before it does anything else.
         preempted_request_ids: Requests that lost their blocks; the runner keeps their tokens.
-        num_scheduled_tokens: Sum over ``scheduled``.
     """
 
     step: int
@@ -56,7 +55,6 @@ class SchedulerOutput:
     new_requests: list[NewRequest] = field(default_factory=list)
     finished_request_ids: list[str] = field(default_factory=list)
     preempted_request_ids: list[str] = field(default_factory=list)
-    num_scheduled_tokens: int = 0
 
     @property
     def is_empty(self) -> bool:

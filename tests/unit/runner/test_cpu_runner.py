@@ -73,7 +73,6 @@ def _plan(
         scheduled=list(rows),
         new_requests=[NewRequest(request) for request in new or []],
         finished_request_ids=finished or [],
-        num_scheduled_tokens=sum(row.num_scheduled_tokens for row in rows),
     )
 
 
