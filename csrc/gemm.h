@@ -42,9 +42,16 @@ constexpr int kRowPadding = 32;
 constexpr int kMaxRowsPerChunk = 16;
 constexpr size_t kGemmScratchBytes = size_t(1) << 20;
 
+using GemmFunction = void (*)(const GemmCall& call);
+
+// One function for each format of weights.
 struct GemmKernels {
-  void (*float32)(const GemmCall& call);
-  void (*bfloat16)(const GemmCall& call);
+  GemmFunction float32;
+  GemmFunction bfloat16;
+
+  GemmFunction of(WeightFormat format) const {
+    return format == WeightFormat::float32 ? float32 : bfloat16;
+  }
 };
 
 CHAIRLIFT_DECLARE_KERNELS(GemmKernels, gemm_kernels)

@@ -70,10 +70,12 @@ class Linear {
  public:
   // weights: [out, in]. With `gate_up` the first half of its rows are gates and the second ups.
   Linear(const Matrix& weights, std::string_view dtype, bool gate_up, int num_threads)
-      : kernels_(gemm_kernels(current_isa())), team_(num_threads) {
+      : type_(parse_element_type(dtype)),
+        kernels_(gemm_kernels(current_isa())),
+        team_(num_threads) {
     const int rows = rows_of(weights), half = rows / 2;
     const int features = gate_up ? 2 * static_cast<int>(round_up(half, kHalfPanel)) : rows;
-    matrix_ = {parse_element_type(dtype), features, columns_of(weights), nullptr};
+    matrix_ = {plain_format(type_), features, columns_of(weights), nullptr};
     memory_ = HugeBuffer(matrix_.bytes());
     matrix_.data = memory_.data();
     if (gate_up) {
@@ -92,8 +94,8 @@ class Linear {
     require(rows_of(x) == rows_of(out), "out must have as many rows as x");
     const int rows = rows_of(x), columns = columns_of(out);
     const ElementType out_type =
-        epilogue == Epilogue::silu_mul ? matrix_.type : ElementType::float32;
-    const ActivationRows input = to_rows(x.data(), rows, columns_of(x), matrix_.type);
+        epilogue == Epilogue::silu_mul ? type_ : ElementType::float32;
+    const ActivationRows input = to_rows(x.data(), rows, columns_of(x), type_);
     const ActivationRows result = to_rows(out.data(), rows, columns, out_type);
     std::vector<float> padded_bias(static_cast<size_t>(matrix_.num_panels()) * kPanelFeatures);
     if (bias) std::copy_n(bias->data(), bias->shape(0), padded_bias.begin());
@@ -117,7 +119,7 @@ class Linear {
           .next_weights = nullptr,
           .scratch = scratch.data() + scratch_bytes * static_cast<size_t>(tid),
       };
-      (matrix_.type == ElementType::float32 ? kernels_.float32 : kernels_.bfloat16)(call);
+      kernels_.of(matrix_.format)(call);
     });
     for (int r = 0; r < rows; r++) {
       read_row(result.row(r), columns, out_type, out.data() + int64_t(r) * columns);
@@ -132,6 +134,7 @@ class Linear {
               range, matrix_, team_);
   }
 
+  const ElementType type_;
   const GemmKernels& kernels_;
   ThreadTeam team_;
   PackedMatrix matrix_;

@@ -70,7 +70,7 @@ double measure_read_rate(ThreadTeam& team, size_t bytes) {
 }
 
 double measure_gemm_rate(ThreadTeam& team, const GemmProbe& probe) {
-  PackedMatrix weights = {probe.type, probe.out_features, probe.in_features, nullptr};
+  PackedMatrix weights = {plain_format(probe.type), probe.out_features, probe.in_features, nullptr};
   const HugeBuffer weight_memory(weights.bytes());
   weights.data = weight_memory.data();
   // 1.0 in bfloat16, a normal number near it in float32.
@@ -80,7 +80,7 @@ double measure_gemm_rate(ThreadTeam& team, const GemmProbe& probe) {
   const size_t scratch_bytes = gemm_scratch_bytes(weights.padded_in());
   const HugeBuffer scratch(scratch_bytes * static_cast<size_t>(team.size()));
   const GemmKernels& kernels = gemm_kernels(current_isa());
-  const auto kernel = probe.type == ElementType::float32 ? kernels.float32 : kernels.bfloat16;
+  const GemmFunction kernel = kernels.of(weights.format);
   const double seconds = best_time(team, [&](int tid) {
     const GemmShare share = gemm_share(probe.num_rows, weights.num_panels(), tid, team.size());
     const GemmCall call = {

@@ -107,7 +107,7 @@ ModelWeights::ModelWeights(const ModelShape& shape, ElementType type)
   const int hidden = shape.hidden_size;
   std::vector<PackedMatrix*> matrices;
   const auto reserve = [&](PackedMatrix& matrix, int out_features, int in_features) {
-    matrix = {type, out_features, in_features, nullptr};
+    matrix = {plain_format(type), out_features, in_features, nullptr};
     matrices.push_back(&matrix);
     bytes_ += matrix.bytes();
   };

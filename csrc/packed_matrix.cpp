@@ -18,7 +18,7 @@ uint32_t* feature_words(const PackedMatrix& matrix, int feature) {
 void write_feature(const PackedMatrix& matrix, int feature, float* row) {
   uint32_t* words = feature_words(matrix, feature);
   const int n = matrix.in_features;
-  if (matrix.type == ElementType::float32) {
+  if (matrix.format == WeightFormat::float32) {
     for (int k = 0; k < n; k++) std::memcpy(words + k * kPanelFeatures, row + k, 4);
     return;
   }
@@ -56,7 +56,7 @@ void pack_rows(const SourceRows& source, FeatureRange range, const PackedMatrix&
 void unpack_row(const PackedMatrix& matrix, int feature, float* out) {
   const uint32_t* words = feature_words(matrix, feature);
   const int n = matrix.in_features;
-  if (matrix.type == ElementType::float32) {
+  if (matrix.format == WeightFormat::float32) {
     for (int k = 0; k < n; k++) std::memcpy(out + k, words + k * kPanelFeatures, 4);
     return;
   }

@@ -26,9 +26,22 @@ constexpr int64_t round_up(int64_t n, int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
 
+// What a packed matrix holds; each format has its own layout and GEMM kernel.
+enum class WeightFormat { float32, bfloat16 };
+
+// The format of weights that are not quantised.
+constexpr WeightFormat plain_format(ElementType type) {
+  return type == ElementType::float32 ? WeightFormat::float32 : WeightFormat::bfloat16;
+}
+
+// Bytes of `padded_in` weights of one feature.
+constexpr size_t feature_bytes(WeightFormat format, int64_t padded_in) {
+  return static_cast<size_t>(padded_in) * (format == WeightFormat::float32 ? 4 : 2);
+}
+
 // A packed matrix; the memory belongs to someone else.
 struct PackedMatrix {
-  ElementType type = ElementType::float32;
+  WeightFormat format = WeightFormat::float32;
   int out_features = 0;
   int in_features = 0;
   std::byte* data = nullptr;  // zero before packing
@@ -36,7 +49,7 @@ struct PackedMatrix {
   int64_t padded_in() const { return round_up(in_features, 32); }
   int num_panels() const { return static_cast<int>(round_up(out_features, kPanelFeatures)) / 32; }
   size_t panel_bytes() const {
-    return static_cast<size_t>(padded_in()) * kPanelFeatures * element_bytes(type);
+    return feature_bytes(format, padded_in()) * kPanelFeatures;
   }
   size_t bytes() const { return panel_bytes() * static_cast<size_t>(num_panels()); }
   std::byte* panel(int index) const { return data + panel_bytes() * static_cast<size_t>(index); }

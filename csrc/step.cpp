@@ -168,11 +168,7 @@ void Model::multiply(int tid, const Linear& linear) {
       .next_weights = first_weights(tid, linear.num_rows, *linear.next),
       .scratch = gemm_scratch_.data() + gemm_scratch_bytes_ * static_cast<size_t>(tid),
   };
-  if (type_ == ElementType::float32) {
-    gemm_.float32(call);
-  } else {
-    gemm_.bfloat16(call);
-  }
+  gemm_.of(linear.weights.format)(call);
 }
 
 void Model::meet(int tid, Phase phase) {
