@@ -75,6 +75,7 @@ Model::Model(ModelShape shape, ElementType type, int num_threads, int max_num_ba
 
 void Model::allocate_kv(int num_blocks, int block_size) {
   const KvShape kv_shape = {shape_.num_layers, shape_.num_kv_heads, shape_.head_dim, type_};
+  swap_.reset();
   kv_.reset();
   kv_ = std::make_unique<KvCache>(kv_shape, num_blocks, block_size);
 }
@@ -82,6 +83,25 @@ void Model::allocate_kv(int num_blocks, int block_size) {
 size_t Model::kv_bytes_per_block(int block_size) const {
   const KvShape kv_shape = {shape_.num_layers, shape_.num_kv_heads, shape_.head_dim, type_};
   return KvLayout(kv_shape, block_size).block_bytes_all_layers();
+}
+
+void Model::allocate_swap(int num_slots, const std::string& path) {
+  if (!kv_) fail("the KV cache is not allocated: call allocate_kv before allocate_swap");
+  swap_.reset();
+  swap_ = std::make_unique<SwapSpace>(*kv_, num_slots, path);
+}
+
+const SwapSpace& Model::swap_space() const {
+  if (!swap_) fail("there is no swap space: call allocate_swap first");
+  return *swap_;
+}
+
+void Model::swap_out(std::span<const int32_t> blocks, std::span<const int32_t> slots) {
+  swap_space().copy_out(team_, blocks, slots);
+}
+
+void Model::swap_in(std::span<const int32_t> slots, std::span<const int32_t> blocks) {
+  swap_space().copy_in(team_, slots, blocks);
 }
 
 void Model::check_batch(const int32_t* token_ids, const FlatBatch& batch) const {

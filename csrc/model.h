@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "activation_rows.h"
@@ -13,6 +14,7 @@
 #include "model_weights.h"
 #include "phase_timers.h"
 #include "row_kernels.h"
+#include "swap_space.h"
 #include "thread_team.h"
 
 namespace chairlift {
@@ -24,9 +26,17 @@ class Model {
 
   void set_weight(const WeightSource& source) { weights_.set(source, team_); }
 
-  // (Re)places the KV cache; what the old one held is gone.
+  // (Re)places the KV cache; what the old one held is gone, and so is its swap space.
   void allocate_kv(int num_blocks, int block_size);
   size_t kv_bytes_per_block(int block_size) const;
+
+  // (Re)places the swap space of the KV cache; see SwapSpace. Throws std::invalid_argument as long
+  // as there is no cache.
+  void allocate_swap(int num_slots, const std::string& path);
+  // Copies blocks into slots, and back. Throw std::invalid_argument as SwapSpace does, and as long
+  // as there is no swap space.
+  void swap_out(std::span<const int32_t> blocks, std::span<const int32_t> slots);
+  void swap_in(std::span<const int32_t> slots, std::span<const int32_t> blocks);
 
   // Computes all layers for the batch, token_ids [num_tokens], writes its K and V into the cache,
   // and leaves one row of hidden states per token for compute_logits. Throws
@@ -47,6 +57,7 @@ class Model {
  private:
   struct Linear;
 
+  const SwapSpace& swap_space() const;
   void check_batch(const int32_t* token_ids, const FlatBatch& batch) const;
   void check_sequence(const FlatBatch& batch, int seq) const;
 
@@ -73,6 +84,7 @@ class Model {
   RopeTable rope_;
   AttentionPlan plan_;
   std::unique_ptr<KvCache> kv_;
+  std::unique_ptr<SwapSpace> swap_;
   PhaseTimers timers_;
 
   ActivationRows residual_;   // float32 [tokens, hidden]: the stream that layers add to

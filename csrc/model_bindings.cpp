@@ -5,9 +5,11 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include <cerrno>
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "model.h"
@@ -107,6 +109,30 @@ void compute_logits(Model& model, const Array<int32_t, 1>& rows, const OutArray<
   model.compute_logits({rows.data(), rows.size()}, out.data());
 }
 
+void allocate_swap(Model& model, int num_blocks, const std::string& path) {
+  try {
+    model.allocate_swap(num_blocks, path);
+  } catch (const std::system_error& error) {
+    errno = error.code().value();
+    if (path.empty()) {
+      PyErr_SetFromErrno(PyExc_OSError);
+    } else {
+      PyErr_SetFromErrnoWithFilename(PyExc_OSError, path.c_str());
+    }
+    throw nb::python_error();
+  }
+}
+
+void swap_out(Model& model, const Array<int32_t, 1>& blocks, const Array<int32_t, 1>& slots) {
+  const nb::gil_scoped_release release;
+  model.swap_out({blocks.data(), blocks.size()}, {slots.data(), slots.size()});
+}
+
+void swap_in(Model& model, const Array<int32_t, 1>& slots, const Array<int32_t, 1>& blocks) {
+  const nb::gil_scoped_release release;
+  model.swap_in({slots.data(), slots.size()}, {blocks.data(), blocks.size()});
+}
+
 std::map<std::string, int64_t> timers(Model& model) {
   std::map<std::string, int64_t> result;
   for (size_t i = 0; i < kPhaseNames.size(); i++) {
@@ -131,6 +157,9 @@ void bind_model(nb::module_& m) {
            "data"_a.noconvert(), "interleaved_heads"_a)
       .def("allocate_kv", &Model::allocate_kv, "num_blocks"_a, "block_size"_a)
       .def("kv_bytes_per_block", &Model::kv_bytes_per_block, "block_size"_a)
+      .def("allocate_swap", &allocate_swap, "num_blocks"_a, "path"_a)
+      .def("swap_out", &swap_out, "blocks"_a.noconvert(), "slots"_a.noconvert())
+      .def("swap_in", &swap_in, "slots"_a.noconvert(), "blocks"_a.noconvert())
       .def("forward", &forward, "token_ids"_a.noconvert(), "positions"_a.noconvert(),
            "query_start_loc"_a.noconvert(), "seq_lens"_a.noconvert(),
            "block_tables"_a.noconvert(), "slot_mapping"_a.noconvert())

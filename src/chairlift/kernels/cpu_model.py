@@ -107,7 +107,7 @@ class CpuModel:
     def allocate_kv(self, num_blocks: int, block_size: int) -> None:
         """Give the model a KV cache of ``num_blocks * block_size`` token slots; replaces any other.
 
-        The memory becomes real as it is written.
+        The memory becomes real as it is written. A swap space must be allocated anew.
 
         Raises:
             KernelInputError: A number is out of its range.
@@ -120,6 +120,53 @@ class CpuModel:
         """Bytes of one block of ``block_size`` tokens in all layers."""
         with _kernel_errors():
             return self._model.kv_bytes_per_block(block_size)
+
+    def allocate_swap(self, num_blocks: int, path: str = "") -> None:
+        """Give the KV cache a second tier of ``num_blocks`` slots; replaces any other.
+
+        Args:
+            num_blocks: Slots; each holds one block of all layers.
+            path: A file to be made for it, whose space is reserved at once and whose name is gone
+                again when this returns; empty: memory, which becomes real as it is written.
+
+        Raises:
+            KernelInputError: A number is out of its range, or there is no KV cache yet.
+            OSError: The file exists, cannot be made, or has no space; or there is no memory.
+        """
+        with _kernel_errors():
+            self._model.allocate_swap(num_blocks, path)
+
+    def swap_out(self, blocks: npt.NDArray[np.int32], slots: npt.NDArray[np.int32]) -> None:
+        """Copy ``blocks[i]`` of the KV cache into ``slots[i]`` of the swap space.
+
+        Releases the GIL; the team shares the work.
+
+        Args:
+            blocks: [num_blocks] int32.
+            slots: As many, none twice. [num_blocks] int32.
+
+        Raises:
+            KernelInputError: An id is out of range, the lists do not fit together, or there is no
+                swap space; nothing has been copied then.
+        """
+        with _kernel_errors():
+            self._model.swap_out(blocks, slots)
+
+    def swap_in(self, slots: npt.NDArray[np.int32], blocks: npt.NDArray[np.int32]) -> None:
+        """Copy ``slots[i]`` of the swap space into ``blocks[i]`` of the KV cache.
+
+        Releases the GIL; the team shares the work. The slots keep what they hold.
+
+        Args:
+            slots: [num_blocks] int32.
+            blocks: As many, none twice. [num_blocks] int32.
+
+        Raises:
+            KernelInputError: An id is out of range, the lists do not fit together, or there is no
+                swap space; nothing has been copied then.
+        """
+        with _kernel_errors():
+            self._model.swap_in(slots, blocks)
 
     def forward(self, batch: FlatBatch) -> None:
         """Compute all layers for a batch, leaving its K and V in the cache.
