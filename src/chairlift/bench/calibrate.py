@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from chairlift.config import EngineLimits
+from chairlift.core.cost_model import StepRecord
 from chairlift.core.scheduler_output import SchedulerOutput
 from chairlift.core.step_size import step_size
 from chairlift.engine.engine_core import EngineCore
 from chairlift.inputs import CoreRequest
 from chairlift.sampling_params import SamplingParams
-from chairlift.simulate.cost_model import StepRecord
 
 CONTEXTS = (32, 256, 1024)
 NUM_OUTPUT_TOKENS = 24

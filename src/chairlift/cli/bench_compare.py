@@ -21,7 +21,7 @@ from chairlift.workload.options import WorkloadOptions
 
 if TYPE_CHECKING:
     from chairlift.bench.compare import LoadPoint, RunLoad
-    from chairlift.simulate.cost_model import CostModel
+    from chairlift.core.cost_model import CostModel
     from chairlift.workload.request_metrics import RequestTimes
     from chairlift.workload.workload import Workload
 

@@ -11,6 +11,7 @@ from chairlift.core.policies.base import SchedulingPolicy
 from chairlift.core.request import Request, RequestStatus
 from chairlift.core.request_log import EVENT_FIELDS, Event, FinishedRequest, RequestLog
 from chairlift.core.scheduler_output import SchedulerOutput
+from chairlift.core.tenant_limits import TenantLimits
 from chairlift.outputs import RequestEvent, RequestReport, WaitReason
 
 MAX_POSITIONS = 64
@@ -38,6 +39,7 @@ class Explainer:
         config: SchedulerConfig,
         policy: SchedulingPolicy,
         kv_cache: KVCacheManager,
+        tenant_limits: TenantLimits,
         num_reserved: Callable[[Request], int],
     ) -> None:
         self.log = RequestLog()
@@ -45,7 +47,7 @@ class Explainer:
         self._policy = policy
         self._kv_cache = kv_cache
         self._num_reserved = num_reserved
-        self._max_running_of = {t.name: t.max_running for t in config.tenants if t.max_running}
+        self._tenant_limits = tenant_limits
         self._budget_left = config.max_num_batched_tokens
 
     def planned(
@@ -135,7 +137,7 @@ class Explainer:
     ) -> WaitReason:
         """The first limit that keeps a request from running, ``head`` being first in the line."""
         config = self._config
-        most = self._max_running_of.get(request.tenant)
+        most = self._tenant_limits.most(request.tenant)
         if most is not None:
             num_own = sum(other.tenant == request.tenant for other in running)
             if num_own >= most:

@@ -24,7 +24,6 @@ whoever it puts last.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 
 from chairlift.config import EngineLimits, SchedulerConfig
@@ -43,6 +42,8 @@ from chairlift.core.scheduler_output import (
     SchedulerOutput,
 )
 from chairlift.core.scheduler_stats import SchedulerStats, scheduler_stats
+from chairlift.core.step_cost import StepCost
+from chairlift.core.tenant_limits import TenantLimits
 from chairlift.errors import ContextLengthError
 from chairlift.inputs import CoreRequest
 from chairlift.outputs import FinishReason, RequestReport, StepOutput
@@ -54,7 +55,8 @@ _MAX_PASSED_IN_A_STEP = 8
 class Scheduler:
     """Owns all requests, from :meth:`add_request` to their last :class:`StepOutput`.
 
-    One thread calls it, in turns: ``schedule``, (the runner executes), ``update``.
+    One thread calls it, in turns: ``schedule``, (the runner executes), ``update``, and feeds
+    ``step_cost``, which knows what steps cost.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Scheduler:
         limits: EngineLimits,
         *,
         enable_prefix_caching: bool = True,
+        step_cost: StepCost | None = None,
     ) -> None:
         self._config = config
         self._limits = limits
@@ -72,7 +75,8 @@ class Scheduler:
         )
         self._requests: dict[str, Request] = {}
         self._policy = make_policy(config, self.kv_cache.cached_tokens)
-        self._max_running_of = {t.name: t.max_running for t in config.tenants if t.max_running}
+        self._tenant_limits = TenantLimits(config.tenants)
+        self.step_cost = step_cost or StepCost()
         self._running: list[Request] = []  # in the policy's order
         self._num_preempted = 0  # of those in the policy's line
         self._prefilling: dict[str, Request] = {}  # running, with more than one token to compute
@@ -85,7 +89,9 @@ class Scheduler:
         self._step = 0
         self._num_preemptions = 0
         self._accounts = TokenAccounts(self._policy.served)
-        self._explainer = Explainer(config, self._policy, self.kv_cache, self._num_reserved)
+        self._explainer = Explainer(
+            config, self._policy, self.kv_cache, self._tenant_limits, self._num_reserved
+        )
 
     @property
     def has_work(self) -> bool:
@@ -204,7 +210,7 @@ class Scheduler:
         """
         if not self._running or self._config.batching != "continuous":
             return
-        request = self._policy.next(now_s, (), self._full_tenants())
+        request = self._policy.next(now_s, (), self._tenant_limits.full(self._running))
         if request is None or not self._policy.gives_way(request, self._running[-1]):
             return
         num_victims = num_to_displace(
@@ -233,7 +239,7 @@ class Scheduler:
         num_boarded = 0
         passed: list[Request] = []
         while budget > 0 and len(self._running) < self._config.max_num_seqs:
-            request = self._policy.next(now_s, passed, self._full_tenants())
+            request = self._policy.next(now_s, passed, self._tenant_limits.full(self._running))
             if request is None:
                 break
             was_preempted = request.status is RequestStatus.PREEMPTED
@@ -255,13 +261,6 @@ class Scheduler:
     def _lets_others_pass(self, request: Request) -> bool:
         is_new = request.status is RequestStatus.WAITING
         return is_new and request.num_times_passed < self._config.max_head_passes
-
-    def _full_tenants(self) -> set[str]:
-        """Tenants that have as many requests running as they may."""
-        if not self._max_running_of:
-            return set()
-        num_running = Counter(request.tenant for request in self._running)
-        return {name for name, most in self._max_running_of.items() if num_running[name] >= most}
 
     def _num_reserved(self, request: Request) -> int:
         """Blocks that must stay available when a request boards, for those that run to grow into.

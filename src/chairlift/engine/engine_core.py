@@ -10,6 +10,7 @@ from time import perf_counter_ns
 from chairlift.core.runner_protocol import ModelRunner
 from chairlift.core.scheduler import Scheduler
 from chairlift.core.scheduler_output import ModelRunnerOutput, SchedulerOutput
+from chairlift.core.step_size import step_size
 from chairlift.engine.stats import CoreStats, StepTimes
 from chairlift.engine.watchdog import Watchdog
 from chairlift.errors import EngineDeadError
@@ -89,7 +90,8 @@ class EngineCore:
             EngineDeadError: Steps keep failing; nothing can be computed any more.
         """
         started_ns = perf_counter_ns()
-        plan = self._scheduler.schedule(self._clock())
+        now_s = self._clock()
+        plan = self._scheduler.schedule(now_s)
         self._schedule_ns += perf_counter_ns() - started_ns
         self._is_idle = plan.is_empty
         try:
@@ -105,6 +107,7 @@ class EngineCore:
             return outputs
         self._watchdog.advanced()
         self._num_steps += 1
+        self._scheduler.step_cost.observe(step_size(plan), self._clock() - now_s)
         if self._observer is not None:
             self._observer(plan, (perf_counter_ns() - started_ns) / _NS_PER_S)
         return outputs

@@ -1,10 +1,6 @@
-"""How long a step takes, from what is in it.
+"""Cost models fitted to records of steps, ready-made, and in files.
 
-    seconds = a + b * tokens + c * context tokens + d * sequences + e * head rows
-
-``tokens`` are those computed in the step; ``context tokens`` the pairs of a computed token and one
-it attends to; ``sequences`` the requests that take part; ``head rows`` those of them that sample.
-A step that only decodes n requests thus costs a + (b + d + e) n + c (sum of their lengths).
+The form of a model is in :mod:`chairlift.core.cost_model`.
 """
 
 from __future__ import annotations
@@ -15,62 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from chairlift.core.step_size import StepSize
+from chairlift.core.cost_model import CostModel, StepRecord
 from chairlift.errors import ConfigError
-
-
-class StepRecord(NamedTuple):
-    """A step that was run, and the seconds it took."""
-
-    size: StepSize
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class CostModel:
-    """Coefficients in seconds, each at least 0.
-
-    Attributes:
-        step_s: Of every step, whatever is in it (for a small batch, reading the weights).
-        token_s: Of each token computed.
-        context_token_s: Of each token that one computed attends to.
-        sequence_s: Of each request that takes part.
-        head_row_s: Of each request that samples.
-    """
-
-    step_s: float
-    token_s: float = 0.0
-    context_token_s: float = 0.0
-    sequence_s: float = 0.0
-    head_row_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if not is_number or not 0 <= value < float("inf"):
-                raise ConfigError(f"{field.name} must be at least 0 seconds, got {value!r}")
-
-    def seconds(self, size: StepSize) -> float:
-        """How long a step takes."""
-        num_tokens, num_context_tokens, num_seqs, num_head_rows = size
-        return (
-            self.step_s
-            + self.token_s * num_tokens
-            + self.context_token_s * num_context_tokens
-            + self.sequence_s * num_seqs
-            + self.head_row_s * num_head_rows
-        )
-
-    def decode_seconds(self, num_seqs: int, num_context_tokens: int) -> float:
-        """How long a step takes in which ``num_seqs`` requests get one token each."""
-        return self.seconds(StepSize(num_seqs, num_context_tokens, num_seqs, num_seqs))
-
 
 PRESETS = {
     # From the table of docs/performance.md (2 cores with AMX, bfloat16, 2026-11-29): decode steps

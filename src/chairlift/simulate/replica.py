@@ -14,13 +14,13 @@ from collections import deque
 from dataclasses import dataclass
 
 from chairlift.config import EngineLimits, SchedulerConfig
+from chairlift.core.cost_model import CostModel
 from chairlift.core.scheduler import Scheduler
 from chairlift.core.scheduler_output import ModelRunnerOutput, SchedulerOutput
 from chairlift.core.scheduler_stats import SchedulerStats
 from chairlift.core.step_size import StepSize, step_size
 from chairlift.inputs import CoreRequest
 from chairlift.outputs import StepOutput
-from chairlift.simulate.cost_model import CostModel
 from chairlift.simulate.request_log import RequestLog
 from chairlift.simulate.simulated_runner import SAMPLED_TOKEN_ID
 from chairlift.simulate.stretch import (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from chairlift.core.cost_model import CostModel
 from chairlift.core.scheduler_output import ModelRunnerOutput, SchedulerOutput
 from chairlift.core.step_size import step_size
-from chairlift.simulate.cost_model import CostModel
 from chairlift.simulate.virtual_clock import VirtualClock
 
 SAMPLED_TOKEN_ID = 0

@@ -8,9 +8,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from chairlift.core.cost_model import StepRecord
 from chairlift.core.step_size import StepSize
 from chairlift.errors import ConfigError
-from chairlift.simulate.cost_model import StepRecord
 
 MAX_GAP_S = 0.005
 """Between two steps of a busy engine there are fractions of a millisecond."""

@@ -7,9 +7,9 @@ from tests.fakes import make_limits
 
 from chairlift.bench.calibrate import Batch, batches, calibrate
 from chairlift.config import SchedulerConfig
+from chairlift.core.cost_model import CostModel
 from chairlift.core.scheduler import Scheduler
 from chairlift.engine.engine_core import EngineCore
-from chairlift.simulate.cost_model import CostModel
 from chairlift.simulate.simulated_runner import SimulatedRunner
 from chairlift.simulate.virtual_clock import VirtualClock
 

@@ -8,11 +8,11 @@ from tests.fakes import make_limits
 
 from chairlift.bench.engine_load import Time, run_engine_load
 from chairlift.config import BatchingMode, SchedulerConfig
+from chairlift.core.cost_model import CostModel
 from chairlift.core.scheduler import Scheduler
 from chairlift.core.scheduler_output import ModelRunnerOutput, SchedulerOutput
 from chairlift.engine.engine_core import EngineCore
 from chairlift.errors import ConfigError
-from chairlift.simulate.cost_model import CostModel
 from chairlift.simulate.simulated_runner import SimulatedRunner
 from chairlift.simulate.virtual_clock import VirtualClock
 from chairlift.workload.workload import Workload

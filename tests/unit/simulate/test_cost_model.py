@@ -8,13 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from chairlift.core.cost_model import CostModel, StepRecord
 from chairlift.core.scheduler_output import ScheduledRequest, SchedulerOutput
 from chairlift.core.step_size import StepSize, context_tokens, step_size
 from chairlift.errors import ConfigError
 from chairlift.simulate.cost_model import (
     PRESETS,
-    CostModel,
-    StepRecord,
     fit_cost_model,
     load_cost_model,
     non_negative_least_squares,

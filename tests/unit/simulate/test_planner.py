@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from chairlift.config import EngineLimits, SchedulerConfig
+from chairlift.core.cost_model import CostModel
 from chairlift.errors import ConfigError
-from chairlift.simulate.cost_model import CostModel
 from chairlift.simulate.planner import (
     PlanRequest,
     best_of,

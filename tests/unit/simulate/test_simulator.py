@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chairlift.config import BatchingMode, EngineLimits, SchedulerConfig
+from chairlift.core.cost_model import CostModel
 from chairlift.core.scheduler import Scheduler
 from chairlift.engine.engine_core import EngineCore
 from chairlift.errors import ConfigError
 from chairlift.inputs import CoreRequest
 from chairlift.sampling_params import SamplingParams
-from chairlift.simulate.cost_model import CostModel
 from chairlift.simulate.replica import ReplicaSetup
 from chairlift.simulate.simulated_runner import SimulatedRunner
 from chairlift.simulate.simulator import SimulationResult, simulate

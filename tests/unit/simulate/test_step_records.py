@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from chairlift.core.cost_model import StepRecord
 from chairlift.core.scheduler_output import ScheduledRequest, SchedulerOutput
 from chairlift.core.step_size import StepSize
 from chairlift.engine.step_log import StepLog
 from chairlift.errors import ConfigError
-from chairlift.simulate.cost_model import StepRecord
 from chairlift.simulate.step_records import read_step_log
 
 

@@ -1,0 +1,76 @@
+"""How long a step takes, from what is in it.
+
+    seconds = a + b * tokens + c * context tokens + d * sequences + e * head rows
+
+``tokens`` are those computed in the step; ``context tokens`` the pairs of a computed token and one
+it attends to; ``sequences`` the requests that take part; ``head rows`` those of them that sample.
+A step that only decodes n requests thus costs a + (b + d + e) n + c (sum of their lengths).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from chairlift.core.step_size import StepSize
+from chairlift.errors import ConfigError
+
+
+class StepRecord(NamedTuple):
+    """A step that was run, and the seconds it took."""
+
+    size: StepSize
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CostModel:
+    """Coefficients in seconds, each at least 0.
+
+    Attributes:
+        step_s: Of every step, whatever is in it (for a small batch, reading the weights).
+        token_s: Of each token computed.
+        context_token_s: Of each token that one computed attends to.
+        sequence_s: Of each request that takes part.
+        head_row_s: Of each request that samples.
+    """
+
+    step_s: float
+    token_s: float = 0.0
+    context_token_s: float = 0.0
+    sequence_s: float = 0.0
+    head_row_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not is_number or not 0 <= value < float("inf"):
+                raise ConfigError(f"{field.name} must be at least 0 seconds, got {value!r}")
+
+    @property
+    def coefficients(self) -> tuple[float, float, float, float, float]:
+        """All of them, in the order of the fields."""
+        return (
+            self.step_s,
+            self.token_s,
+            self.context_token_s,
+            self.sequence_s,
+            self.head_row_s,
+        )
+
+    def seconds(self, size: StepSize) -> float:
+        """How long a step takes."""
+        num_tokens, num_context_tokens, num_seqs, num_head_rows = size
+        return (
+            self.step_s
+            + self.token_s * num_tokens
+            + self.context_token_s * num_context_tokens
+            + self.sequence_s * num_seqs
+            + self.head_row_s * num_head_rows
+        )
+
+    def decode_seconds(self, num_seqs: int, num_context_tokens: int) -> float:
+        """How long a step takes in which ``num_seqs`` requests get one token each."""
+        return self.seconds(StepSize(num_seqs, num_context_tokens, num_seqs, num_seqs))
