@@ -3,6 +3,7 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include <atomic>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 #include "activation_rows.h"
 #include "isa.h"
 #include "measure.h"
+#include "shared_work.h"
 #include "thread_team.h"
 
 namespace nb = nanobind;
@@ -35,6 +37,22 @@ double gemm_rate(ThreadTeam& team, std::string_view dtype, int num_rows, int in_
       team, {parse_element_type(dtype), num_rows, in_features, out_features, repeats});
 }
 
+// Any number of phases of `count` items on a team: how often each item was given to a member.
+std::vector<int> deal_out(ThreadTeam& team, int count, int num_phases) {
+  SharedWork work(team.size());
+  std::vector<std::atomic<int>> times(static_cast<size_t>(count));
+  team.run([&](int tid) {
+    for (int phase = 0; phase < num_phases; phase++) {
+      work.begin(tid, count);
+      for (int item = work.take(tid); item >= 0; item = work.take(tid)) {
+        times[static_cast<size_t>(item)].fetch_add(1, std::memory_order_relaxed);
+      }
+      team.barrier();
+    }
+  });
+  return {times.begin(), times.end()};
+}
+
 }  // namespace
 
 void bind_core(nb::module_& m) {
@@ -48,7 +66,14 @@ void bind_core(nb::module_& m) {
       .def("barrier_ns", &measure_barrier_ns, ReleaseGil())
       .def("read_rate", &measure_read_rate, "num_bytes"_a, ReleaseGil())
       .def("gemm_rate", &gemm_rate, "dtype"_a, "num_rows"_a, "in_features"_a, "out_features"_a,
-           "repeats"_a, ReleaseGil());
+           "repeats"_a, ReleaseGil())
+      .def("deal_out", &deal_out, "count"_a, "num_phases"_a, ReleaseGil());
+
+  nb::class_<SharedWork>(m, "SharedWork")
+      .def(nb::init<int>(), "num_members"_a)
+      .def("begin", &SharedWork::begin, "tid"_a, "count"_a)
+      .def("take", &SharedWork::take, "tid"_a)
+      .def("likely_next", &SharedWork::likely_next, "tid"_a);
 }
 
 }  // namespace chairlift

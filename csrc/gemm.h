@@ -9,6 +9,7 @@
 
 #include "isa.h"
 #include "packed_matrix.h"
+#include "shared_work.h"
 
 namespace chairlift {
 
@@ -18,22 +19,22 @@ enum class Epilogue {
   silu_mul,  // out = silu(gate) * up         compute dtype; panels hold 16 gates and 16 ups
 };
 
-// One member's part of Y = X W^T. All pointers are borrowed.
+// Y = X W^T, as one member of the team is called for its part. All pointers are borrowed.
 struct GemmCall {
   // [num_rows, input_stride] compute dtype (the matrix's), 64-byte aligned rows. Memory up to the
   // next multiple of kRowPadding rows is read (its values do not matter), and so are the columns
   // up to padded_in, which must be finite.
   const std::byte* input;
   int64_t input_stride;  // elements
-  int first_row, last_row;
+  int num_rows;
   const PackedMatrix* weights;
-  int first_panel, last_panel;
+  MemberWork work;  // a phase of its own: the members deal out blocks of rows and panels
   Epilogue epilogue;
   const float* bias;  // [num_panels * 32], or null
   void* out;          // [num_rows, out_stride]
   int64_t out_stride; // elements
   int out_columns;    // of a row; those behind are left alone
-  // Where this member will read weights next, or null: fetched towards the cache at the end.
+  // Where this member will read weights after this, or null: fetched towards the cache at the end.
   const std::byte* next_weights;
   std::byte* scratch; // kGemmScratchBytes + 4 * padded_in * kMaxRowsPerChunk of this member's own
 };
@@ -60,12 +61,5 @@ CHAIRLIFT_DECLARE_KERNELS(GemmKernels, gemm_kernels)
 constexpr size_t gemm_scratch_bytes(int64_t max_padded_in) {
   return kGemmScratchBytes + size_t(4) * static_cast<size_t>(max_padded_in) * kMaxRowsPerChunk;
 }
-
-// The part of a [num_rows] x [num_panels] grid that member `tid` computes: rows are split only
-// where there are so many, and so few panels, that it balances better.
-struct GemmShare {
-  int first_row, last_row, first_panel, last_panel;
-};
-GemmShare gemm_share(int num_rows, int num_panels, int tid, int num_members);
 
 }  // namespace chairlift

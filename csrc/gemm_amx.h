@@ -6,6 +6,7 @@
 // gets the same bits as among 32.
 #pragma once
 
+#include "gemm_blocks.h"
 #include "gemm_epilogue.h"
 
 namespace chairlift::CHAIRLIFT_ISA {
@@ -101,15 +102,8 @@ class TileGemm {
   explicit TileGemm(const GemmCall& call) : call_(call) {}
 
   void run() {
-    for (int row = call_.first_row; row < call_.last_row; row += kRowsPerBlock) {
-      const int end = row + kRowsPerBlock < call_.last_row ? row + kRowsPerBlock : call_.last_row;
-      for (int panel = call_.first_panel; panel < call_.last_panel; panel++) {
-        const bool last = panel + 1 == call_.last_panel;
-        multiply_panel(panel, row, end,
-                       last && call_.next_weights ? call_.next_weights
-                                                  : call_.weights->panel(panel + 1));
-      }
-    }
+    for_each_block<kTallRows>(call_, kRowsPerBlock,
+                              [this](const GemmBlock& block) { multiply_panel(block); });
     pending_.finish_all(call_);
   }
 
@@ -120,22 +114,23 @@ class TileGemm {
 
   using Block = PendingBlock<kEpilogue, bf16>;
 
-  // Passes over the panel fetch `next` meanwhile: one does it alone, or the first two half each.
-  void multiply_panel(int panel, int first_row, int last_row, const std::byte* next) {
+  // Passes over the panel fetch the next one meanwhile: one does it alone, or the first two half
+  // each.
+  void multiply_panel(const GemmBlock& block) {
     const int64_t half_panel = static_cast<int64_t>(call_.weights->panel_bytes()) / 2;
-    for (int row = first_row; row < last_row; row += kTallRows) {
-      const int end = row + kTallRows < last_row ? row + kTallRows : last_row;
+    for (int row = block.first_row; row < block.end_row; row += kTallRows) {
+      const int end = row + kTallRows < block.end_row ? row + kTallRows : block.end_row;
       const bool tall = end - row > kTileRows;
-      if (last_row - first_row <= kTallRows) {
-        tall ? multiply<true, 32>(panel, row, end, next)
-             : multiply<false, 32>(panel, row, end, next);
-      } else if (row < first_row + 2 * kTallRows) {
-        const std::byte* ahead = row == first_row ? next : next + half_panel;
-        tall ? multiply<true, 16>(panel, row, end, ahead)
-             : multiply<false, 16>(panel, row, end, ahead);
+      if (block.end_row - block.first_row <= kTallRows) {
+        tall ? multiply<true, 32>(block.panel, row, end, block.ahead)
+             : multiply<false, 32>(block.panel, row, end, block.ahead);
+      } else if (row < block.first_row + 2 * kTallRows) {
+        const std::byte* ahead = row == block.first_row ? block.ahead : block.ahead + half_panel;
+        tall ? multiply<true, 16>(block.panel, row, end, ahead)
+             : multiply<false, 16>(block.panel, row, end, ahead);
       } else {
-        tall ? multiply<true, 0>(panel, row, end, next)
-             : multiply<false, 0>(panel, row, end, next);
+        tall ? multiply<true, 0>(block.panel, row, end, nullptr)
+             : multiply<false, 0>(block.panel, row, end, nullptr);
       }
     }
   }

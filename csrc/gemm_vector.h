@@ -1,6 +1,7 @@
 // GEMM on vector registers: a few rows x 16 or 32 features over the whole of K. For gemm_isa.cpp.
 #pragma once
 
+#include "gemm_blocks.h"
 #include "gemm_epilogue.h"
 
 namespace chairlift::CHAIRLIFT_ISA {
@@ -143,45 +144,59 @@ static inline void widen_rows(const GemmCall& call, int first_row, int num_rows,
   }
 }
 
-template <class Kind, Epilogue kEpilogue>
-static inline void multiply_block(const GemmCall& call, int first_row, int num_rows) {
-  using Input = typename Kind::Input;
-  const PackedMatrix& w = *call.weights;
-  const int64_t padded_in = w.padded_in(), num_steps = padded_in / Kind::kInputs;
-  const Input* x = reinterpret_cast<const Input*>(call.input) + first_row * call.input_stride;
-  int64_t stride = call.input_stride;
-  if constexpr (Kind::kWidensInput) {
-    float* wide = reinterpret_cast<float*>(call.scratch);
-    widen_rows(call, first_row, num_rows, wide);
-    x = wide;
-    stride = padded_in;
+// Rows as a weight kind reads them: as they are, or widened when their first block comes.
+template <class Kind>
+class InputRows {
+ public:
+  explicit InputRows(const GemmCall& call) : call_(call) {}
+
+  int64_t stride() const {
+    return Kind::kWidensInput ? call_.weights->padded_in() : call_.input_stride;
   }
-  alignas(64) float block[kMaxRows * kPanelFeatures];
-  const int num_chunks = (num_rows + kMaxRows - 1) / kMaxRows;
-  // All chunks of a panel together fetch the next panel: 128 bytes a step in all.
-  const int64_t ahead_stride = (128 + num_chunks - 1) / num_chunks;
-  for (int panel = call.first_panel; panel < call.last_panel; panel++) {
-    const bool last = panel + 1 == call.last_panel;
-    const std::byte* next = last && call.next_weights ? call.next_weights : w.panel(panel + 1);
-    for (int chunk = 0; chunk < num_chunks; chunk++) {
-      const int begin = num_rows * chunk / num_chunks, end = num_rows * (chunk + 1) / num_chunks;
-      const Prefetch ahead = {next + chunk * num_steps * ahead_stride, ahead_stride};
-      multiply_rows<Kind>(end - begin, x + begin * stride, stride, w.panel(panel), num_steps,
-                          ahead, block);
-      PendingBlock<kEpilogue, typename Kind::Out> done = {block, first_row + begin,
-                                                          first_row + end, panel};
-      done.finish_all(call);
+  const typename Kind::Input* rows(int first_row, int end_row) {
+    using Input = typename Kind::Input;
+    if constexpr (!Kind::kWidensInput) {
+      return reinterpret_cast<const Input*>(call_.input) + first_row * call_.input_stride;
     }
+    float* wide = reinterpret_cast<float*>(call_.scratch);
+    if (first_row != widened_row_) widen_rows(call_, first_row, end_row - first_row, wide);
+    widened_row_ = first_row;
+    return reinterpret_cast<const Input*>(wide);
+  }
+
+ private:
+  const GemmCall& call_;
+  int widened_row_ = -1;
+};
+
+template <class Kind, Epilogue kEpilogue>
+static inline void multiply_block(const GemmCall& call, const GemmBlock& block,
+                                  InputRows<Kind>& input) {
+  const int num_rows = block.end_row - block.first_row;
+  const int64_t num_steps = call.weights->padded_in() / Kind::kInputs;
+  const typename Kind::Input* x = input.rows(block.first_row, block.end_row);
+  alignas(64) float sums[kMaxRows * kPanelFeatures];
+  const int num_chunks = (num_rows + kMaxRows - 1) / kMaxRows;
+  // All chunks together fetch the next panel: 128 bytes a step in all.
+  const int64_t ahead_stride = (128 + num_chunks - 1) / num_chunks;
+  for (int chunk = 0; chunk < num_chunks; chunk++) {
+    const int begin = num_rows * chunk / num_chunks, end = num_rows * (chunk + 1) / num_chunks;
+    const Prefetch ahead = {block.ahead + chunk * num_steps * ahead_stride, ahead_stride};
+    multiply_rows<Kind>(end - begin, x + begin * input.stride(), input.stride(),
+                        call.weights->panel(block.panel), num_steps, ahead, sums);
+    PendingBlock<kEpilogue, typename Kind::Out> done = {sums, block.first_row + begin,
+                                                        block.first_row + end, block.panel};
+    done.finish_all(call);
   }
 }
 
 template <class Kind, Epilogue kEpilogue>
 static void multiply_all_rows(const GemmCall& call) {
-  const int step = rows_per_block(call.weights->padded_in());
-  for (int row = call.first_row; row < call.last_row; row += step) {
-    const int left = call.last_row - row;
-    multiply_block<Kind, kEpilogue>(call, row, left < step ? left : step);
-  }
+  InputRows<Kind> input(call);
+  for_each_block<1>(call, rows_per_block(call.weights->padded_in()),
+                    [&](const GemmBlock& block) {
+                      multiply_block<Kind, kEpilogue>(call, block, input);
+                    });
 }
 
 template <class Kind>

@@ -101,16 +101,14 @@ class Linear {
     if (bias) std::copy_n(bias->data(), bias->shape(0), padded_bias.begin());
     const size_t scratch_bytes = gemm_scratch_bytes(matrix_.padded_in());
     const HugeBuffer scratch(scratch_bytes * static_cast<size_t>(team_.size()));
+    SharedWork work(team_.size());
     team_.run([&](int tid) {
-      const GemmShare share = gemm_share(rows, matrix_.num_panels(), tid, team_.size());
       const GemmCall call = {
           .input = input.row(0),
           .input_stride = input.stride(),
-          .first_row = share.first_row,
-          .last_row = share.last_row,
+          .num_rows = rows,
           .weights = &matrix_,
-          .first_panel = share.first_panel,
-          .last_panel = share.last_panel,
+          .work = {&work, tid},
           .epilogue = epilogue,
           .bias = bias ? padded_bias.data() : nullptr,
           .out = result.row(0),

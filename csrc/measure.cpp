@@ -81,16 +81,14 @@ double measure_gemm_rate(ThreadTeam& team, const GemmProbe& probe) {
   const HugeBuffer scratch(scratch_bytes * static_cast<size_t>(team.size()));
   const GemmKernels& kernels = gemm_kernels(current_isa());
   const GemmFunction kernel = kernels.of(weights.format);
+  SharedWork work(team.size());
   const double seconds = best_time(team, [&](int tid) {
-    const GemmShare share = gemm_share(probe.num_rows, weights.num_panels(), tid, team.size());
     const GemmCall call = {
         .input = input.row(0),
         .input_stride = input.stride(),
-        .first_row = share.first_row,
-        .last_row = share.last_row,
+        .num_rows = probe.num_rows,
         .weights = &weights,
-        .first_panel = share.first_panel,
-        .last_panel = share.last_panel,
+        .work = {&work, tid},
         .epilogue = Epilogue::store,
         .bias = nullptr,
         .out = out.row(0),
@@ -99,7 +97,10 @@ double measure_gemm_rate(ThreadTeam& team, const GemmProbe& probe) {
         .next_weights = nullptr,
         .scratch = scratch.data() + scratch_bytes * static_cast<size_t>(tid),
     };
-    for (int i = 0; i < probe.repeats; i++) kernel(call);
+    for (int i = 0; i < probe.repeats; i++) {
+      kernel(call);
+      team.barrier();
+    }
   });
   return 2.0 * probe.num_rows * probe.in_features * probe.out_features * probe.repeats / seconds;
 }

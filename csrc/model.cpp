@@ -55,6 +55,7 @@ Model::Model(ModelShape shape, ElementType type, int num_threads, int max_num_ba
       row_(row_kernels(isa_)),
       attention_(attention_kernels(isa_)),
       team_(num_threads),
+      work_(num_threads),
       weights_(shape_, type),
       rope_(shape_.rope_inv_freq, shape_.rope_attention_factor),
       plan_(attention_shape_, shape_.num_layers),

@@ -14,6 +14,7 @@
 #include "model_weights.h"
 #include "phase_timers.h"
 #include "row_kernels.h"
+#include "shared_work.h"
 #include "swap_space.h"
 #include "thread_team.h"
 
@@ -68,7 +69,7 @@ class Model {
   void normalise(int tid, int num_rows, const std::vector<float>& weight);
   void norm_row(const float* x, const std::vector<float>& weight, std::byte* out) const;
   void multiply(int tid, const Linear& linear);
-  const std::byte* first_weights(int tid, int num_rows, const PackedMatrix& matrix) const;
+  const std::byte* first_weights(int tid, const PackedMatrix& matrix) const;
   void meet(int tid, Phase phase);
 
   const ModelShape shape_;
@@ -80,6 +81,7 @@ class Model {
   const RowKernels& row_;
   const AttentionKernels& attention_;
   ThreadTeam team_;
+  SharedWork work_;
   ModelWeights weights_;
   RopeTable rope_;
   AttentionPlan plan_;

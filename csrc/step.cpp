@@ -144,28 +144,23 @@ void Model::run_attention(int tid, int layer, const FlatBatch& batch) {
   attention_.attend(call, *attention_scratch_[static_cast<size_t>(tid)]);
 }
 
-const std::byte* Model::first_weights(int tid, int num_rows, const PackedMatrix& matrix) const {
-  const GemmShare share = gemm_share(num_rows, matrix.num_panels(), tid, team_.size());
-  return share.first_panel < matrix.num_panels() ? matrix.panel(share.first_panel) : nullptr;
+const std::byte* Model::first_weights(int tid, const PackedMatrix& matrix) const {
+  return matrix.panel(static_cast<int>(share_of(matrix.num_panels(), tid, team_.size()).begin));
 }
 
 void Model::multiply(int tid, const Linear& linear) {
-  const GemmShare share =
-      gemm_share(linear.num_rows, linear.weights.num_panels(), tid, team_.size());
   const GemmCall call = {
       .input = linear.input.row(0),
       .input_stride = linear.input.stride(),
-      .first_row = share.first_row,
-      .last_row = share.last_row,
+      .num_rows = linear.num_rows,
       .weights = &linear.weights,
-      .first_panel = share.first_panel,
-      .last_panel = share.last_panel,
+      .work = {&work_, tid},
       .epilogue = linear.epilogue,
       .bias = linear.bias,
       .out = linear.out,
       .out_stride = linear.out_stride,
       .out_columns = linear.out_columns,
-      .next_weights = first_weights(tid, linear.num_rows, *linear.next),
+      .next_weights = first_weights(tid, *linear.next),
       .scratch = gemm_scratch_.data() + gemm_scratch_bytes_ * static_cast<size_t>(tid),
   };
   gemm_.of(linear.weights.format)(call);
