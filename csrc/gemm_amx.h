@@ -38,11 +38,44 @@ class TileRegisters {
   TileRegisters& operator=(const TileRegisters&) = delete;
 };
 
-// Fetches `lines` cache lines from `at` on.
-static CHAIRLIFT_INLINE void prefetch_lines(const std::byte* at, int lines) {
-#pragma GCC unroll 32
-  for (int i = 0; i < lines; i++) __builtin_prefetch(at + 64 * i, 0, 2);
-}
+// Prefetches spread over the tile instructions of a step. In a burst they would hold all line fill
+// buffers and keep the tile loads waiting. Tiles are brought into the L1 cache one step ahead:
+// where the tile unit is shared with another hardware thread, loads that miss it do not overlap.
+template <int kRows, int kAhead>
+class StepFetch {
+ public:
+  static constexpr int kSlots = kRows == kTileRows ? 5 : 8;
+
+  // `x`: the input's first row at the next step. `weights`: its weights. `ahead`: kAhead lines.
+  StepFetch(const std::byte* x, int64_t row_stride, const std::byte* weights,
+            const std::byte* ahead)
+      : x_(x), row_stride_(row_stride), weights_(weights), ahead_(ahead) {}
+
+  template <int kSlot>
+  CHAIRLIFT_INLINE void fetch() {
+    constexpr auto first = [](int lines) { return lines * kSlot / kSlots; };
+    constexpr auto end = [](int lines) { return lines * (kSlot + 1) / kSlots; };
+#pragma GCC unroll 8
+    for (int i = first(kAhead); i < end(kAhead); i++) __builtin_prefetch(ahead_ + 64 * i, 0, 2);
+#pragma GCC unroll 8
+    for (int i = first(kStepLines); i < end(kStepLines); i++) {
+      __builtin_prefetch(weights_ + 64 * i, 0, 3);
+    }
+#pragma GCC unroll 8
+    for (int i = first(kRows); i < end(kRows); i++) {
+      __builtin_prefetch(x_, 0, 3);
+      x_ += row_stride_;
+    }
+  }
+
+ private:
+  static constexpr int kStepLines = kPanelStepBytes / 64;
+
+  const std::byte* x_;
+  const int64_t row_stride_;
+  const std::byte* weights_;
+  const std::byte* ahead_;
+};
 
 // Sums of 16 (kTall: 32) rows x one panel into block.sums [32][32]. Each step fetches kAhead lines,
 // finishes two rows of the block before, and asks for the memory where two rows of this block will
@@ -56,6 +89,10 @@ static CHAIRLIFT_INLINE void multiply_tiles(const GemmCall& call, const Block& b
   const std::byte* weights = call.weights->panel(block.panel);
   const int64_t num_steps = call.weights->padded_in() / kTileInputs;
   int fetched_row = block.next_row;
+  const auto move_row = [&] {
+    pending.finish_one(call);
+    block.fetch_output(call, fetched_row++);
+  };
   _tile_zero(0);
   _tile_zero(1);
   if constexpr (kTall) {
@@ -64,25 +101,32 @@ static CHAIRLIFT_INLINE void multiply_tiles(const GemmCall& call, const Block& b
   }
 #pragma GCC unroll 1
   for (int64_t step = 0; step < num_steps; step++) {
-    prefetch_lines(ahead, kAhead);
-    ahead += 64 * kAhead;
+    using Fetch = StepFetch<kTall ? 2 * kTileRows : kTileRows, kAhead>;
+    Fetch next(x + 64, stride_bytes, weights + kPanelStepBytes, ahead);
+    next.template fetch<0>();
     _tile_loadd(4, x, stride_bytes);
+    next.template fetch<1>();
     _tile_loadd(6, weights, kPanelRowBytes);
+    next.template fetch<2>();
     _tile_loadd(7, weights + 64, kPanelRowBytes);
+    next.template fetch<3>();
+    move_row();
     _tile_dpbf16ps(0, 4, 6);
+    next.template fetch<4>();
     _tile_dpbf16ps(1, 4, 7);
     if constexpr (kTall) {
+      next.template fetch<5>();
       _tile_loadd(5, x_low, stride_bytes);
+      next.template fetch<6>();
       _tile_dpbf16ps(2, 5, 6);
+      next.template fetch<7>();
       _tile_dpbf16ps(3, 5, 7);
       x_low += 64;
     }
+    move_row();
     x += 64;
     weights += kPanelStepBytes;
-    for (int i = 0; i < 2; i++) {
-      pending.finish_one(call);
-      block.fetch_output(call, fetched_row++);
-    }
+    ahead += 64 * kAhead;
   }
   float* sums = block.sums;
   _tile_stored(0, sums, 128);
@@ -114,20 +158,27 @@ class TileGemm {
 
   using Block = PendingBlock<kEpilogue, bf16>;
 
-  // Passes over the panel fetch the next one meanwhile: one does it alone, or the first two half
-  // each.
+  // The passes over a panel fetch the next one meanwhile: all of a step's 32 lines in one pass, or
+  // equal parts in the first 2, 4 or 8.
   void multiply_panel(const GemmBlock& block) {
-    const int64_t half_panel = static_cast<int64_t>(call_.weights->panel_bytes()) / 2;
-    for (int row = block.first_row; row < block.end_row; row += kTallRows) {
+    const int num_passes = (block.end_row - block.first_row + kTallRows - 1) / kTallRows;
+    num_passes >= 8   ? multiply_passes<4>(block)
+    : num_passes >= 4 ? multiply_passes<8>(block)
+    : num_passes >= 2 ? multiply_passes<16>(block)
+                      : multiply_passes<32>(block);
+  }
+
+  template <int kAhead>
+  void multiply_passes(const GemmBlock& block) {
+    const int64_t part = static_cast<int64_t>(call_.weights->panel_bytes()) * kAhead / 32;
+    int row = block.first_row;
+    for (int pass = 0; row < block.end_row; pass++, row += kTallRows) {
       const int end = row + kTallRows < block.end_row ? row + kTallRows : block.end_row;
       const bool tall = end - row > kTileRows;
-      if (block.end_row - block.first_row <= kTallRows) {
-        tall ? multiply<true, 32>(block.panel, row, end, block.ahead)
-             : multiply<false, 32>(block.panel, row, end, block.ahead);
-      } else if (row < block.first_row + 2 * kTallRows) {
-        const std::byte* ahead = row == block.first_row ? block.ahead : block.ahead + half_panel;
-        tall ? multiply<true, 16>(block.panel, row, end, ahead)
-             : multiply<false, 16>(block.panel, row, end, ahead);
+      if (pass < 32 / kAhead) {
+        const std::byte* ahead = block.ahead + pass * part;
+        tall ? multiply<true, kAhead>(block.panel, row, end, ahead)
+             : multiply<false, kAhead>(block.panel, row, end, ahead);
       } else {
         tall ? multiply<true, 0>(block.panel, row, end, nullptr)
              : multiply<false, 0>(block.panel, row, end, nullptr);
