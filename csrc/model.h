@@ -26,6 +26,7 @@ class Model {
   Model(ModelShape shape, ElementType type, int num_threads, int max_num_batched_tokens);
 
   void set_weight(const WeightSource& source) { weights_.set(source, team_); }
+  std::vector<std::span<std::byte>> weight_parts() { return weights_.parts(); }
 
   // (Re)places the KV cache; what the old one held is gone, and so is its swap space.
   void allocate_kv(int num_blocks, int block_size);

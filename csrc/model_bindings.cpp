@@ -12,7 +12,9 @@
 #include <system_error>
 #include <vector>
 
+#include "checksum.h"
 #include "model.h"
+#include "weight_reader.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -71,6 +73,32 @@ void set_weight(Model& model, std::string_view name, std::string_view tensor_typ
   const WeightSource source = {name, type, shape, {data.data(), data.size()}, interleaved_heads};
   const nb::gil_scoped_release release;
   model.set_weight(source);
+}
+
+// Views of the model's memory, which live as long as they do.
+std::vector<nb::object> weight_parts(nb::handle self) {
+  std::vector<nb::object> views;
+  for (const std::span<std::byte> part : nb::cast<Model&>(self).weight_parts()) {
+    const nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>> view(part.data(), {part.size()}, self);
+    views.push_back(nb::cast(view));
+  }
+  return views;
+}
+
+uint64_t checksum_of(const Array<uint8_t, 1>& data) {
+  return checksum(std::as_bytes(std::span(data.data(), data.size())));
+}
+
+std::string read_parts_into(int descriptor, const std::vector<OutArray<uint8_t, 1>>& parts,
+                            size_t chunk_bytes, const std::vector<uint64_t>& checksums,
+                            ThreadTeam& team) {
+  if (chunk_bytes == 0) throw std::invalid_argument("chunk_bytes must be at least 1, got 0");
+  std::vector<std::span<std::byte>> spans;
+  for (const auto& part : parts) {
+    spans.push_back(std::as_writable_bytes(std::span(part.data(), part.size())));
+  }
+  const nb::gil_scoped_release release;
+  return read_parts(descriptor, spans, chunk_bytes, checksums, team);
 }
 
 void forward(Model& model, const Array<int32_t, 1>& token_ids, const Array<int32_t, 1>& positions,
@@ -144,6 +172,10 @@ std::map<std::string, int64_t> timers(Model& model) {
 }  // namespace
 
 void bind_model(nb::module_& m) {
+  m.def("checksum", &checksum_of, "data"_a.noconvert());
+  m.def("read_parts", &read_parts_into, "descriptor"_a, "parts"_a.noconvert(), "chunk_bytes"_a,
+        "checksums"_a, "team"_a);
+
   nb::class_<ModelShape>(m, "ModelShape")
       .def("__init__", &make_shape, nb::kw_only(), "vocab_size"_a, "hidden_size"_a,
            "intermediate_size"_a, "num_layers"_a, "num_heads"_a, "num_kv_heads"_a, "head_dim"_a,
@@ -155,6 +187,7 @@ void bind_model(nb::module_& m) {
            "max_num_batched_tokens"_a)
       .def("set_weight", &set_weight, "name"_a, "tensor_type"_a, "shape"_a,
            "data"_a.noconvert(), "interleaved_heads"_a)
+      .def("weight_parts", &weight_parts)
       .def("allocate_kv", &Model::allocate_kv, "num_blocks"_a, "block_size"_a)
       .def("kv_bytes_per_block", &Model::kv_bytes_per_block, "block_size"_a)
       .def("allocate_swap", &allocate_swap, "num_blocks"_a, "path"_a)

@@ -145,6 +145,21 @@ void ModelWeights::set(const WeightSource& source, ThreadTeam& team) {
             place.range, *place.matrix, team);
 }
 
+std::vector<std::span<std::byte>> ModelWeights::parts() {
+  std::vector<std::span<std::byte>> parts = {{memory_.data(), bytes_}};
+  const auto add = [&](std::vector<float>& vector) {
+    if (!vector.empty()) parts.push_back(std::as_writable_bytes(std::span(vector)));
+  };
+  for (LayerWeights& layer : layers_) {
+    for (auto* vector : {&layer.input_norm, &layer.post_attention_norm, &layer.qkv_bias,
+                         &layer.o_bias, &layer.q_norm, &layer.k_norm}) {
+      add(*vector);
+    }
+  }
+  add(final_norm_);
+  return parts;
+}
+
 ModelWeights::Place ModelWeights::find(std::string_view name) {
   const int64_t vocab = shape_.vocab_size, hidden = shape_.hidden_size;
   if (name == "embed_tokens") return {{vocab, hidden}, &embedding_, {}, nullptr};

@@ -72,6 +72,9 @@ class ModelWeights {
   const PackedMatrix& head() const { return tied_ ? embedding_ : head_; }
   const std::vector<float>& final_norm() const { return final_norm_; }
   size_t bytes() const { return bytes_; }
+  // All memory that set() writes, in an order fixed by shape and type: what a copy of it on disk
+  // holds. Whoever fills these parts has loaded the model.
+  std::vector<std::span<std::byte>> parts();
 
  private:
   // Where a tensor goes: rows of a matrix, or (matrix == nullptr) part of a vector.

@@ -51,6 +51,15 @@ def rms_norm(
 
 # model_bindings.cpp
 
+def checksum(data: npt.NDArray[np.uint8]) -> int: ...
+def read_parts(
+    descriptor: int,
+    parts: Sequence[npt.NDArray[np.uint8]],
+    chunk_bytes: int,
+    checksums: Sequence[int],
+    team: ThreadTeam,
+) -> str: ...
+
 class ModelShape:
     def __init__(
         self,
@@ -84,6 +93,7 @@ class Model:
         data: npt.NDArray[np.uint8],
         interleaved_heads: int,
     ) -> None: ...
+    def weight_parts(self) -> list[npt.NDArray[np.uint8]]: ...
     def allocate_kv(self, num_blocks: int, block_size: int) -> None: ...
     def allocate_swap(self, num_blocks: int, path: str) -> None: ...
     def swap_out(self, blocks: npt.NDArray[np.int32], slots: npt.NDArray[np.int32]) -> None: ...

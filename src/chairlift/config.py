@@ -22,15 +22,19 @@ class ModelConfig:
         model: Alias, .gguf file, Hugging Face folder or Hugging Face id.
         dtype: Weights, activations at matrix products and KV cache; sums are float32 in both.
         max_model_len: Most tokens of prompt and output together; 0: the model's own limit.
+        weight_cache_bytes: Disk space for weights packed at earlier starts, so that the next one
+            reads them as they are; 0: none are kept.
     """
 
     model: str = DEFAULT_MODEL
     dtype: Dtype = "bfloat16"
     max_model_len: int = 0
+    weight_cache_bytes: int = 8 << 30
 
     def __post_init__(self) -> None:
         _check_choice("dtype", self.dtype, get_args(Dtype))
         _check_at_least("max_model_len", self.max_model_len, 0)
+        _check_at_least("weight_cache_bytes", self.weight_cache_bytes, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ class EngineChild:
         Raises:
             ModelLoadError: The model cannot be found or fetched.
         """
-        from chairlift.engine.wire import encode_frame
+        from chairlift.engine.frames import encode_frame
         from chairlift.models.pull import locate
 
         path = locate(config.model.model)

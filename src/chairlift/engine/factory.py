@@ -14,10 +14,10 @@ from chairlift.engine.phase_timer import PhaseCallback, PhaseTimer
 from chairlift.engine.step_log import StepLog
 from chairlift.engine.step_numbers import StepNumbers
 from chairlift.engine.step_trace import StepTrace
+from chairlift.engine.weights import load_weights
 from chairlift.errors import ConfigError
 from chairlift.inputs import CoreRequest
 from chairlift.kernels.cpu_model import CpuModel
-from chairlift.kernels.threads import usable_threads
 from chairlift.models.loaded_model import LoadedModel
 from chairlift.models.loader import load_model
 from chairlift.runner.cpu_runner import CpuRunner
@@ -63,8 +63,7 @@ def build_core_of(config: EngineConfig, model: LoadedModel, timer: PhaseTimer) -
         ModelLoadError: A weight is missing.
     """
     max_model_len = _max_model_len(config, model)
-    with timer.phase("weights"):
-        cpu_model = _load_weights(config, model)
+    cpu_model = load_weights(config, model, timer)
     with timer.phase("kv pool"):
         pool = _kv_pool(config, cpu_model, max_model_len)
         cpu_model.allocate_kv(pool.num_blocks, config.cache.block_size)
@@ -156,19 +155,6 @@ def _max_model_len(config: EngineConfig, model: LoadedModel) -> int:
             f"max_model_len must be at most {own}, the context length of {model.name}, got {asked}"
         )
     return asked or own
-
-
-def _load_weights(config: EngineConfig, model: LoadedModel) -> CpuModel:
-    cpu_model = CpuModel(
-        model.spec,
-        dtype=config.model.dtype,
-        num_threads=config.num_threads or usable_threads(),
-        max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
-    )
-    for tensor in model.weights:
-        cpu_model.set_weight(tensor)
-    cpu_model.finish_loading()
-    return cpu_model
 
 
 def _kv_pool(config: EngineConfig, cpu_model: CpuModel, max_model_len: int) -> KVPoolSize:

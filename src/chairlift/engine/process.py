@@ -10,14 +10,13 @@ from typing import Any
 
 from chairlift import errors
 from chairlift.engine.child import EngineChild
+from chairlift.engine.frames import FrameDecoder, encode_frame
 from chairlift.engine.messages import Command, EngineInfo, EngineListener, Inspection, Stop
 from chairlift.engine.wire import (
-    FrameDecoder,
     LoopDied,
     PackedStep,
     PhaseDone,
     StartFailed,
-    encode_frame,
     unpack_step,
 )
 from chairlift.errors import ChairliftError, EngineDeadError, EngineError

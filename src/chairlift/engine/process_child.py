@@ -25,13 +25,12 @@ from typing import TYPE_CHECKING, Any
 
 from chairlift import errors
 from chairlift.config import EngineConfig
+from chairlift.engine.frames import FrameDecoder, encode_frame
 from chairlift.engine.messages import Command, StepBatch, Stop
 from chairlift.engine.wire import (
-    FrameDecoder,
     LoopDied,
     PhaseDone,
     StartFailed,
-    encode_frame,
     pack_step,
 )
 

@@ -13,7 +13,6 @@ from chairlift.engine.front import Front, build_front
 from chairlift.engine.messages import EngineInfo, EngineTransport
 from chairlift.engine.phase_timer import PhaseCallback
 from chairlift.engine.process import EngineProcess
-from chairlift.engine.thread import EngineThread
 from chairlift.models.loader import load_model
 
 FrontCallback = Callable[[Front], None]
@@ -103,6 +102,7 @@ async def _start_thread(
     config: EngineConfig, on_phase: PhaseCallback | None, on_front: FrontCallback | None
 ) -> StartedEngine:
     started_s = time.monotonic()
+    from chairlift.engine.thread import EngineThread  # these bring the scheduler and the kernels
     from chairlift.engine.whole_engine import build_engine
 
     built = await asyncio.to_thread(build_engine, config, on_phase)

@@ -1,22 +1,13 @@
-"""Messages between the front and the engine process as bytes on a stream socket.
-
-A frame is its length (4 bytes, little-endian) and a pickle: both ends are this program, started by
-one another and joined by a socket pair that nobody else can reach.
-"""
+"""What the engine process says besides the messages of every engine, and steps in little."""
 
 from __future__ import annotations
 
-import pickle
-import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from chairlift.engine.messages import StepBatch
 from chairlift.engine.stats import CoreStats
 from chairlift.outputs import StepOutput
-
-_LENGTH = struct.Struct("<I")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,32 +77,3 @@ def unpack_step(packed: PackedStep) -> StepBatch:
     ]
     outputs += [StepOutput(*fields) for fields in packed.others]
     return StepBatch(outputs, packed.now_s, packed.stats)
-
-
-def encode_frame(message: object) -> bytes:
-    """Bytes of one message on the wire."""
-    payload = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
-    return _LENGTH.pack(len(payload)) + payload
-
-
-class FrameDecoder:
-    """Puts messages together from pieces of the stream, however those were cut."""
-
-    def __init__(self) -> None:
-        self._buffer = bytearray()
-
-    def feed(self, data: bytes) -> Iterator[Any]:
-        """Take in some bytes; yields the messages they complete."""
-        self._buffer += data
-        start = 0
-        try:
-            while len(self._buffer) - start >= _LENGTH.size:
-                (length,) = _LENGTH.unpack_from(self._buffer, start)
-                end = start + _LENGTH.size + length
-                if len(self._buffer) < end:
-                    break
-                payload = bytes(self._buffer[start + _LENGTH.size : end])
-                start = end
-                yield pickle.loads(payload)
-        finally:
-            del self._buffer[:start]

@@ -5,9 +5,10 @@ Knows nothing about requests, sampling or files. One instance serves one caller 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -103,6 +104,30 @@ class CpuModel:
             names = sorted(self._missing)
             shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
             raise ModelLoadError(f"the model lacks {len(names)} weights: {shown}")
+
+    def weight_parts(self) -> list[npt.NDArray[np.uint8]]:
+        """The memory of all weights as the kernels keep them, not copied; not to be changed.
+
+        Their number and sizes depend on the spec, the dtype and the instruction set only.
+        """
+        return self._model.weight_parts()
+
+    def restore_weights(self, fill: Callable[[list[npt.NDArray[np.uint8]]], bool]) -> bool:
+        """Load all weights at once from a copy of another model's :meth:`weight_parts`.
+
+        Args:
+            fill: Writes the parts, and says whether it could. If not, they are zero again.
+
+        Returns:
+            What ``fill`` says.
+        """
+        parts = self._model.weight_parts()
+        if fill(parts):
+            self._missing.clear()
+            return True
+        for part in parts:
+            part.fill(0)
+        return False
 
     def allocate_kv(self, num_blocks: int, block_size: int) -> None:
         """Give the model a KV cache of ``num_blocks * block_size`` token slots; replaces any other.
@@ -233,6 +258,11 @@ class CpuModel:
     def reset_timers(self) -> None:
         """Set all phase timers to zero."""
         self._model.reset_timers()
+
+
+def extension_path() -> Path:
+    """File of the compiled kernels, by which one build of them is told from another."""
+    return Path(_native.__file__)
 
 
 def _native_shape(spec: ModelSpec) -> _native.ModelShape:

@@ -60,6 +60,7 @@ def load_gguf(path: Path, name: str) -> LoadedModel:
         path=path,
         tokenizer_source=tokenizer,
         weights=_weights(file, spec, architecture),
+        files=(path,),
         size_bytes=file.size_bytes,
         format=ModelFormat.GGUF,
         quantization=describe_quantization(file.tensors.values()),

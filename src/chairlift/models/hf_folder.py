@@ -47,6 +47,7 @@ def load_hf_folder(path: Path, name: str) -> LoadedModel:
         path=path,
         tokenizer_source=tokenizer,
         weights=_weights(path, spec, stored),
+        files=tuple(files),
         size_bytes=sum(file.stat().st_size for file in files),
         format=ModelFormat.HUGGING_FACE,
         quantization=describe_quantization(stored.values()),

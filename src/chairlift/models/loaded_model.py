@@ -45,6 +45,7 @@ class LoadedModel:
         path: The GGUF file, or the folder in Hugging Face format.
         weights: All that ``expected_weights(spec)`` names, in that order. Their bytes are views
             of mapped files: reading them is what reads the disk, and dropping them unmaps it.
+        files: The weight files, in a fixed order.
         size_bytes: Bytes of the weight files.
         quantization: Storage formats of the weights, the one with the most bytes first, e.g.
             ``Q4_1, Q8_0, F32``.
@@ -55,6 +56,7 @@ class LoadedModel:
     path: Path
     tokenizer_source: TokenizerSource
     weights: tuple[WeightTensor, ...]
+    files: tuple[Path, ...]
     size_bytes: int
     format: ModelFormat
     quantization: str

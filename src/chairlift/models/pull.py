@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 from chairlift.errors import ModelLoadError
-from chairlift.models import hub
 from chairlift.models.packaged import PACKAGED_MODELS, is_fetched
 from chairlift.models.progress import ProgressCallback
 
@@ -31,6 +30,8 @@ def pull(model: str, progress: ProgressCallback | None = None) -> Path:
     if is_local(model):
         return _local(model)
     repository, file = _hub_id(model)
+    from chairlift.models import hub  # brings numpy, which no other path waits for
+
     return hub.download(repository, file, progress)
 
 
@@ -44,6 +45,8 @@ def locate(model: str, progress: ProgressCallback | None = None) -> Path:
     if packaged and is_fetched(packaged):
         return packaged.path
     if packaged is None and not is_local(model):
+        from chairlift.models import hub  # brings numpy, which no other path waits for
+
         found = hub.find_cached(*_hub_id(model))
         if found is not None:
             return found

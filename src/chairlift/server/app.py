@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.middleware.cors import CORSMiddleware
+from starlette.types import Receive, Scope, Send
 
 from chairlift.server import (
     routes_admin,
@@ -19,31 +20,43 @@ from chairlift.server.error_handlers import add_error_handlers
 from chairlift.server.logprobs_format import TokenTexts
 from chairlift.server.metrics import MetricsPage
 from chairlift.server.middleware import REQUEST_ID_HEADER, ApiKeyMiddleware, RequestIdMiddleware
-from chairlift.server.openapi import openapi_of
 from chairlift.server.settings import ServerSettings
 from chairlift.server.tenants import KeyRing
-from chairlift.version import VERSION
 
-_DESCRIPTION = (
-    "OpenAI-compatible API of a Chairlift server. Fields that OpenAI's API does not have are named "
-    "as in vLLM. A field that is not implemented is refused with a 400 that names it."
+_ROUTES = (
+    *routes_generate.ROUTES,
+    *routes_tokenize.ROUTES,
+    *routes_requests.ROUTES,
+    *routes_admin.ROUTES,
+    *routes_page.ROUTES,
 )
 
 
-def create_app(engine: EngineClient, settings: ServerSettings) -> FastAPI:
+class App(Starlette):
+    """The ASGI app.
+
+    Args:
+        root_path: Path prefix that a reverse proxy removes. Not uvicorn's option of this name:
+            requests that come past the proxy would then not be found.
+    """
+
+    def __init__(self, root_path: str) -> None:
+        super().__init__(routes=_ROUTES)
+        self._root_path = root_path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request (ASGI)."""
+        if self._root_path:
+            scope["root_path"] = self._root_path
+        await super().__call__(scope, receive, send)
+
+
+def create_app(engine: EngineClient, settings: ServerSettings) -> App:
     """Make the ASGI app that serves ``engine``; its ``state.context`` is what the routes share.
 
     The engine is neither started nor closed here.
     """
-    app = FastAPI(
-        title="Chairlift",
-        version=VERSION,
-        description=_DESCRIPTION,
-        docs_url=None,
-        redoc_url=None,
-    )
-    # Not uvicorn's option of this name: requests that come past the proxy would then not be found.
-    app.root_path = settings.root_path.rstrip("/")
+    app = App(settings.root_path.rstrip("/"))
     names = settings.served_model_name or (engine.model_name,)
     app.state.context = ServerContext(
         engine=engine,
@@ -52,15 +65,12 @@ def create_app(engine: EngineClient, settings: ServerSettings) -> FastAPI:
         metrics=MetricsPage(engine.stats, names[0]),
         door=Door(engine, settings.tenants),
     )
-    for routes in (routes_generate, routes_tokenize, routes_requests, routes_admin, routes_page):
-        app.include_router(routes.router)
     add_error_handlers(app)
-    app.openapi = lambda: openapi_of(app)  # type: ignore[method-assign]
     _add_middleware(app, settings)
     return app
 
 
-def _add_middleware(app: FastAPI, settings: ServerSettings) -> None:
+def _add_middleware(app: App, settings: ServerSettings) -> None:
     """The last one added is the outermost: every answer carries its id and its CORS headers."""
     keys = KeyRing(settings.api_key, settings.tenants)
     if keys:

@@ -7,8 +7,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from fastapi import FastAPI
 from pydantic_core import to_json
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -98,7 +98,7 @@ def error_response(error: Exception) -> Response:
     return _json_response(error_content(error), kind.status, headers)
 
 
-def add_error_handlers(app: FastAPI) -> None:
+def add_error_handlers(app: Starlette) -> None:
     """Make every error of ``app`` an answer in OpenAI's shape."""
     app.add_exception_handler(ChairliftError, _handle)
     app.add_exception_handler(HTTPException, _handle_http)

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import cache
 from importlib.resources import files
 
-from fastapi import APIRouter
 from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from chairlift.server.context import ServerContext, context_of
 from chairlift.server.metrics import CONTENT_TYPE
-from chairlift.server.openapi import MODEL_PARAMETER, answer_docs, health_docs
-from chairlift.server.responses import ModelCard, ModelList, StatusResponse, VersionResponse
 from chairlift.version import VERSION
 
-router = APIRouter(tags=["server"])
 
-
-@router.get("/docs", include_in_schema=False)
-async def docs() -> Response:
+async def docs(_request: Request) -> Response:
     """A page for people, made from ``/openapi.json``; needs nothing from elsewhere."""
     return Response(files(__package__).joinpath("docs.html").read_bytes(), media_type="text/html")
 
 
-@router.get("/v1/models", **answer_docs(ModelList))
+async def openapi(_request: Request) -> Response:
+    """The description of the API, made when it is first asked for."""
+    return Response(await asyncio.to_thread(_openapi_text), media_type="application/json")
+
+
 async def list_models(request: Request) -> Response:
     """The served names."""
     context = context_of(request)
@@ -32,15 +33,12 @@ async def list_models(request: Request) -> Response:
     return _json({"object": "list", "data": cards})
 
 
-@router.get("/v1/models/{model_id:path}", **answer_docs(ModelCard, MODEL_PARAMETER))
 async def get_model(request: Request) -> Response:
     """One served name."""
     context = context_of(request)
     return _json(_card(context, context.check_model(request.path_params["model_id"])))
 
 
-@router.get("/health", **health_docs(StatusResponse))
-@router.get("/ping", **health_docs(StatusResponse))
 async def health(request: Request) -> Response:
     """Whether new requests are served: 200, or 503 once the engine is dead or the server ends."""
     context = context_of(request)
@@ -51,16 +49,22 @@ async def health(request: Request) -> Response:
     return _json({"status": "ok"})
 
 
-@router.get("/version", **answer_docs(VersionResponse))
-async def get_version() -> Response:
+async def get_version(_request: Request) -> Response:
     """The version of Chairlift."""
     return _json({"version": VERSION})
 
 
-@router.get("/metrics", include_in_schema=True, response_class=Response)
 async def metrics(request: Request) -> Response:
     """Metrics in Prometheus' text format, under Chairlift's names and vLLM's."""
     return Response(context_of(request).metrics.render(), media_type=CONTENT_TYPE)
+
+
+@cache
+def _openapi_text() -> bytes:
+    # Imported here: only the description needs FastAPI, whose import would delay every start.
+    from chairlift.server.openapi import openapi_document
+
+    return to_json(openapi_document())
 
 
 def _card(context: ServerContext, name: str) -> dict[str, object]:
@@ -77,3 +81,15 @@ def _card(context: ServerContext, name: str) -> dict[str, object]:
 
 def _json(content: dict[str, object], status: int = 200) -> Response:
     return Response(to_json(content), status, media_type="application/json")
+
+
+ROUTES = (
+    Route("/docs", docs, methods=["GET"]),
+    Route("/openapi.json", openapi, methods=["GET"]),
+    Route("/v1/models", list_models, methods=["GET"]),
+    Route("/v1/models/{model_id:path}", get_model, methods=["GET"]),
+    Route("/health", health, methods=["GET"]),
+    Route("/ping", health, methods=["GET"]),
+    Route("/version", get_version, methods=["GET"]),
+    Route("/metrics", metrics, methods=["GET"]),
+)

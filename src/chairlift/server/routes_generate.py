@@ -6,9 +6,9 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from chairlift.inputs import Account, GenerateRequest
 from chairlift.sampling_params import SamplingParams
@@ -29,21 +29,9 @@ from chairlift.server.engine_client import OutputStream
 from chairlift.server.event_stream import EventStream
 from chairlift.server.generation import start_all, stream_outputs, whole_outputs
 from chairlift.server.json_body import read_json_object
-from chairlift.server.openapi import generation_docs
 from chairlift.server.protocol import ChatCompletionRequest, CompletionRequest, SamplingFields
-from chairlift.server.responses import (
-    ChatCompletionChunk,
-    ChatCompletionResponse,
-    CompletionResponse,
-)
-
-router = APIRouter(tags=["generation"])
 
 
-@router.post(
-    "/v1/completions",
-    **generation_docs(CompletionRequest, CompletionResponse, CompletionResponse),
-)
 async def create_completion(request: Request) -> Response:
     """Continue one or more prompts."""
     context = context_of(request)
@@ -64,10 +52,6 @@ async def create_completion(request: Request) -> Response:
     return await _answer(request, fields, outputs, spec, style)
 
 
-@router.post(
-    "/v1/chat/completions",
-    **generation_docs(ChatCompletionRequest, ChatCompletionResponse, ChatCompletionChunk),
-)
 async def create_chat_completion(request: Request) -> Response:
     """Answer a conversation."""
     context = context_of(request)
@@ -172,3 +156,9 @@ async def _events(
         async for prompt_index, output in pieces:
             yield writer.chunks(prompt_index, output)
     yield writer.end()
+
+
+ROUTES = (
+    Route("/v1/completions", create_completion, methods=["POST"]),
+    Route("/v1/chat/completions", create_chat_completion, methods=["POST"]),
+)

@@ -8,16 +8,13 @@ import html
 import re
 from importlib.resources import files
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
-
-router = APIRouter()
+from starlette.routing import Route
 
 _INLINE = re.compile(r"<(style|script)[^>]*>(.*?)</\1>", re.DOTALL)
 
 
-@router.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
 async def page(request: Request) -> Response:
     """The page; open to all, since it holds nothing that the API would not ask a key for."""
     root_path = request.scope.get("root_path", "")
@@ -66,3 +63,6 @@ def _policy(text: str) -> str:
 def _csp_hash(content: str) -> str:
     digest = hashlib.sha256(content.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+ROUTES = (Route("/", page, methods=["GET"]),)

@@ -6,34 +6,19 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from fastapi import APIRouter
 from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from chairlift.errors import InvalidParameterError, RequestNotFoundError
 from chairlift.outputs import RequestReport
 from chairlift.server.context import context_of, tenant_of
-from chairlift.server.openapi import REQUEST_PARAMETER, answer_docs
-from chairlift.server.responses import ChoiceReportList, DeletedRequest, RequestDetails
-
-router = APIRouter(tags=["requests"])
 
 STATES = ("waiting", "running", "preempted", "finished")
 _LIVE = STATES[:3]
 
 
-@router.get(
-    "/v1/requests",
-    **answer_docs(ChoiceReportList)
-    | {
-        "openapi_extra": {
-            "parameters": [
-                {"name": "state", "in": "query", "schema": {"type": "string", "enum": STATES}}
-            ]
-        }
-    },
-)
 async def list_requests(request: Request) -> Response:
     """The choices that wait or run, those of one's own tenant; or those in one ``state``."""
     state = request.query_params.get("state")
@@ -47,7 +32,6 @@ async def list_requests(request: Request) -> Response:
     return _json({"object": "list", "data": data})
 
 
-@router.get("/v1/requests/{request_id:path}", **answer_docs(RequestDetails, REQUEST_PARAMETER))
 async def get_request(request: Request) -> Response:
     """What has happened to a request, and why it waits now."""
     request_id = request.path_params["request_id"]
@@ -56,7 +40,6 @@ async def get_request(request: Request) -> Response:
     return _json({"id": request_id, "object": "request", "choices": choices})
 
 
-@router.delete("/v1/requests/{request_id:path}", **answer_docs(DeletedRequest, REQUEST_PARAMETER))
 async def delete_request(request: Request) -> Response:
     """End a request; whoever waits for its answer gets an error that says so."""
     engine = context_of(request).engine
@@ -123,3 +106,10 @@ def _shown(report: RequestReport) -> dict[str, Any]:
 
 def _json(content: dict[str, object]) -> Response:
     return Response(to_json(content), media_type="application/json")
+
+
+ROUTES = (
+    Route("/v1/requests", list_requests, methods=["GET"]),
+    Route("/v1/requests/{request_id:path}", get_request, methods=["GET"]),
+    Route("/v1/requests/{request_id:path}", delete_request, methods=["DELETE"]),
+)

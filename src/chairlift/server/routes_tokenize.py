@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
 from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from chairlift.errors import InvalidParameterError
 from chairlift.server.context import ServerContext, context_of
 from chairlift.server.convert import token_ids_of, validate
 from chairlift.server.json_body import read_json_object
-from chairlift.server.openapi import body_docs
 from chairlift.server.protocol import DetokenizeRequest, TokenizeRequest
-from chairlift.server.responses import DetokenizeResponse, TokenizeResponse
-
-router = APIRouter(tags=["tokens"])
 
 
-@router.post("/tokenize", **body_docs(TokenizeRequest, TokenizeResponse))
 async def tokenize(request: Request) -> Response:
     """Turn a prompt, or the messages of a conversation, into token ids."""
     context = context_of(request)
@@ -42,7 +37,6 @@ async def tokenize(request: Request) -> Response:
     return Response(to_json(answer), media_type="application/json")
 
 
-@router.post("/detokenize", **body_docs(DetokenizeRequest, DetokenizeResponse))
 async def detokenize(request: Request) -> Response:
     """Turn token ids into text, special tokens included."""
     context = context_of(request)
@@ -65,3 +59,9 @@ def _text_of(context: ServerContext, fields: TokenizeRequest) -> tuple[str, str]
         template_kwargs=fields.chat_template_kwargs,
     )
     return text, "messages"
+
+
+ROUTES = (
+    Route("/tokenize", tokenize, methods=["POST"]),
+    Route("/detokenize", detokenize, methods=["POST"]),
+)

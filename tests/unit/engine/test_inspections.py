@@ -11,6 +11,7 @@ from chairlift.config import SchedulerConfig
 from chairlift.core.scheduler import Scheduler
 from chairlift.engine.engine_core import EngineCore
 from chairlift.engine.engine_loop import run_engine_loop
+from chairlift.engine.frames import FrameDecoder, encode_frame
 from chairlift.engine.inspections import Inspections, belongs_to
 from chairlift.engine.messages import (
     AbortRequests,
@@ -21,7 +22,6 @@ from chairlift.engine.messages import (
     StepBatch,
     Stop,
 )
-from chairlift.engine.wire import FrameDecoder, encode_frame
 from chairlift.errors import EngineDeadError
 from chairlift.outputs import RequestReport
 

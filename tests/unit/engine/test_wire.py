@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.unit.engine.test_stats import SCHEDULER
 
+from chairlift.engine.frames import FrameDecoder, encode_frame
 from chairlift.engine.messages import AbortRequests, StepBatch, Stop
 from chairlift.engine.stats import CoreStats, StepTimes
-from chairlift.engine.wire import FrameDecoder, encode_frame, pack_step, unpack_step
+from chairlift.engine.wire import pack_step, unpack_step
 from chairlift.outputs import FinishReason, RequestTimings, StepOutput, TokenLogprob
 
 STATS = CoreStats(SCHEDULER, StepTimes(1, 0.25))
