@@ -6,17 +6,24 @@
 namespace chairlift {
 namespace {
 
-constexpr size_t kLanes = 8;
-using Words = std::array<uint64_t, kLanes>;
+constexpr size_t kLanes = 16;
+using Words = std::array<uint32_t, kLanes>;
 
+// Wide enough for 65,536 blocks of the largest words.
 struct Sums {
-  Words first{}, second{};
+  std::array<uint64_t, kLanes> first{}, second{};
 
   void add(const Words& words) {
     for (size_t i = 0; i < kLanes; i++) first[i] += words[i];
     for (size_t i = 0; i < kLanes; i++) second[i] += first[i];
   }
 };
+
+// One to one, and every bit counts for the bits below it as well as for those above.
+uint64_t mixed(uint64_t x) {
+  x *= 0x9e3779b97f4a7c15u;
+  return x ^ (x >> 32);
+}
 
 }  // namespace
 
@@ -31,11 +38,10 @@ uint64_t checksum(std::span<const std::byte> data) {
   Words last{};
   if (done < data.size()) std::memcpy(last.data(), data.data() + done, data.size() - done);
   sums.add(last);
-  // Odd multipliers keep the lanes apart; the size tells ends of zeros apart.
-  uint64_t result = data.size();
+  uint64_t result = data.size();  // tells runs of zeros apart
   for (size_t i = 0; i < kLanes; i++) {
-    result = (result ^ sums.first[i]) * 0x9e3779b97f4a7c15u;
-    result = (result ^ sums.second[i]) * 0xd1b54a32d192ed03u;
+    result = mixed(result ^ sums.first[i]);
+    result = mixed(result ^ sums.second[i]);
   }
   return result;
 }

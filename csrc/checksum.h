@@ -7,8 +7,9 @@
 
 namespace chairlift {
 
-// Sums and sums of sums modulo 2^64, as in Fletcher's checksum (1982), over eight interleaved
-// lanes of 64-bit words: the order of words counts, and compilers vectorise it for any machine.
+// Sums and sums of sums, as in Fletcher's checksum (1982), of 32-bit words in sixteen interleaved
+// lanes of 64 bits: the order of words counts, and compilers vectorise it for any machine. Meant for
+// pieces of at most 4 MiB, whose sums do not wrap.
 uint64_t checksum(std::span<const std::byte> data);
 
 }  // namespace chairlift

@@ -24,13 +24,12 @@ def load_weights(config: EngineConfig, source: LoadedModel, timer: PhaseTimer) -
     Raises:
         ModelLoadError: A weight is missing.
     """
-    with timer.phase("memory"):
-        model = CpuModel(
-            source.spec,
-            dtype=config.model.dtype,
-            num_threads=config.num_threads or usable_threads(),
-            max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
-        )
+    model = CpuModel(
+        source.spec,
+        dtype=config.model.dtype,
+        num_threads=config.num_threads or usable_threads(),
+        max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
+    )
     cache = weight_cache(config.model.weight_cache_bytes, model)
     if cache is None:
         _load_from_source(source, model, timer)

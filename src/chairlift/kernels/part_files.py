@@ -13,7 +13,7 @@ Part = npt.NDArray[np.uint8]
 
 
 def checksum(data: Part) -> int:
-    """64-bit checksum of some bytes: Fletcher's (1982), in 64-bit words. [n] uint8, contiguous.
+    """64-bit checksum of some bytes: Fletcher's (1982), in 32-bit words. [n] uint8, contiguous.
 
     As fast as memory; it tells damage, not anybody's ill will.
     """

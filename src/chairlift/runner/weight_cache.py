@@ -36,7 +36,7 @@ _NUM_SAMPLES = 16
 _SAMPLE_BYTES = 4096
 _HEAD_BYTES = 1 << 16
 # Writing shares the memory with the first requests: most of the time is left to them.
-_PAUSE_S = 0.004
+_PAUSE_S = 0.002
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,23 +96,27 @@ class WeightCache:
         num_bytes = sum(part.size for part in parts)
         if num_bytes > self.max_bytes:
             return False
-        path = self._path(key)
-        pausing = threading.Event()
         try:
             with exclusive(self.folder):
-                if path.exists():
-                    return True
-                self._make_room(num_bytes)
-                temporary = path.with_suffix(_TEMPORARY_SUFFIX)
-                with temporary.open("wb", buffering=0) as file:
-                    write_weight_file(file, key, parts, lambda: pausing.wait(_PAUSE_S))
-                    os.fsync(file.fileno())
-                temporary.rename(path)
+                if not self.holds(key):
+                    self._make_room(num_bytes)
+                    self._write(key, parts)
         except OSError as error:
             _LOGGER.warning("packed weights are not kept in %s: %s", self.folder, error)
-            path.with_suffix(_TEMPORARY_SUFFIX).unlink(missing_ok=True)
             return False
         return True
+
+    def _write(self, key: str, parts: Sequence[Part]) -> None:
+        temporary = self._path(key).with_suffix(_TEMPORARY_SUFFIX)
+        pausing = threading.Event()
+        try:
+            with temporary.open("wb") as file:
+                write_weight_file(file, key, parts, lambda: pausing.wait(_PAUSE_S))
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.rename(self._path(key))
+        finally:
+            temporary.unlink(missing_ok=True)
 
     def _path(self, key: str) -> Path:
         return self.folder / f"{key}{_SUFFIX}"

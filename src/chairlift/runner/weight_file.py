@@ -45,15 +45,12 @@ class Footer:
 
 
 def write_weight_file(
-    file: BinaryIO, key: str, parts: Sequence[Part], pause: Callable[[], bool] = lambda: False
-) -> bool:
+    file: BinaryIO, key: str, parts: Sequence[Part], pause: Callable[[], object]
+) -> None:
     """Write parts and footer to an empty file.
 
     Args:
-        pause: Called after each chunk; when it gives True, writing ends there.
-
-    Returns:
-        Whether all has been written.
+        pause: Called after each chunk.
 
     Raises:
         OSError: The file cannot be written.
@@ -62,12 +59,10 @@ def write_weight_file(
     for chunk in _chunks(parts):
         file.write(chunk.data)
         checksums.append(checksum(chunk))
-        if pause():
-            return False
+        pause()
     footer = Footer(key, tuple(part.size for part in parts), tuple(checksums))
     text = json.dumps(asdict(footer), separators=(",", ":")).encode()
     file.write(text + len(text).to_bytes(8, "little") + _MAGIC)
-    return True
 
 
 def read_weight_file(path: Path, key: str, model: CpuModel, parts: Sequence[Part]) -> None:

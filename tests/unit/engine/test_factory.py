@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from chairlift.errors import ConfigError
 from chairlift.inputs import CoreRequest
 from chairlift.outputs import StepOutput
 from chairlift.sampling_params import SamplingParams
+
+
+PROMPT = tuple(b"It is ")
 
 
 def _build(model: Path, **options: Any) -> BuiltCore:
@@ -104,3 +108,25 @@ def test_under_a_memory_limit_the_default_pool_stays_within_it(random_model_path
     command = [sys.executable, "-c", UNDER_A_LIMIT, str(random_model_path)]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert 0 < int(run.stdout) < 900_000_000
+
+
+def test_the_second_start_takes_packed_weights_from_the_cache(
+    successor_model_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHAIRLIFT_CACHE", str(tmp_path))
+    monkeypatch.setattr("chairlift.runner.weight_cache.MIN_BYTES", 0)
+
+    def start(**options: Any) -> tuple[str, list[int]]:
+        built = _build(successor_model_path, **options)
+        for thread in threading.enumerate():
+            if thread.name == "chairlift-weight-cache":
+                thread.join()
+        return built.info.phases[1][0], _run(built.core, *PROMPT, max_tokens=8)
+
+    first, second = start(), start()
+    assert (first[0], second[0]) == ("weights", "cached weights")
+    assert first[1] == second[1]
+    assert start(dtype="float32")[0] == "weights"
+    assert start(weight_cache_bytes=0)[0] == "weights"
+    assert start(max_model_len=64)[0] == "cached weights"
+    assert len(list((tmp_path / "weights").glob("*.weights"))) == 2
