@@ -18,7 +18,6 @@ from chairlift.inputs import CoreRequest
 from chairlift.outputs import StepOutput
 from chairlift.sampling_params import SamplingParams
 
-
 PROMPT = tuple(b"It is ")
 
 
