@@ -8,6 +8,7 @@ from typing import Any
 from chairlift.config import BatchingMode, EngineLimits, SchedulerConfig
 from chairlift.core.scheduler import Scheduler
 from chairlift.core.scheduler_output import ModelRunnerOutput, SchedulerOutput
+from chairlift.core.step_cost import StepCost
 from chairlift.inputs import CoreRequest
 from chairlift.outputs import StepOutput
 from chairlift.sampling_params import SamplingParams
@@ -31,6 +32,7 @@ class FakeRunner:
         self.block_size = block_size
         self.vocab_size = vocab_size
         self.slots: dict[int, int] = {}
+        self.second_tier: dict[int, list[int | None]] = {}
         self.token_ids: dict[str, list[int]] = {}
         self.tables: dict[str, list[int]] = {}
         self.plans: list[SchedulerOutput] = []
@@ -38,6 +40,7 @@ class FakeRunner:
     def execute(self, plan: SchedulerOutput) -> ModelRunnerOutput:
         """Store the scheduled tokens in their slots, then sample the rows that yield."""
         self.plans.append(plan)
+        self._copy(plan)
         for request_id in plan.finished_request_ids:
             del self.token_ids[request_id], self.tables[request_id]
         for new in plan.new_requests:
@@ -67,12 +70,31 @@ class FakeRunner:
             self.token_ids[request_id].extend(new_ids)
         return ModelRunnerOutput(sampled_token_ids=sampled)
 
+    def _copy(self, plan: SchedulerOutput) -> None:
+        """Copy blocks between the tiers as the plan says, checking what it promises."""
+        written = [copy.slot for copy in plan.swap_out]
+        read = [copy.slot for copy in plan.swap_in]
+        if len(set(written)) < len(written):
+            raise AssertionError(f"step {plan.step} writes a slot twice: {written}")
+        if len({copy.block_id for copy in plan.swap_in}) < len(read):
+            raise AssertionError(f"step {plan.step} fills a block twice: {plan.swap_in}")
+        for block_id, slot in plan.swap_out:
+            start = block_id * self.block_size
+            self.second_tier[slot] = [self.slots.get(start + i) for i in range(self.block_size)]
+        for block_id, slot in plan.swap_in:
+            for i, token_id in enumerate(self.second_tier[slot]):
+                if token_id is not None:
+                    self.slots[block_id * self.block_size + i] = token_id
+
     def _slot(self, table: list[int], position: int) -> int:
         return table[position // self.block_size] * self.block_size + position % self.block_size
 
 
 def make_limits(
-    num_kv_blocks: int = 8, block_size: int = 4, max_model_len: int = 1 << 20
+    num_kv_blocks: int = 8,
+    block_size: int = 4,
+    max_model_len: int = 1 << 20,
+    num_swap_blocks: int = 0,
 ) -> EngineLimits:
     """Limits with tiny numbers."""
     return EngineLimits(
@@ -81,6 +103,8 @@ def make_limits(
         block_size=block_size,
         num_kv_blocks=num_kv_blocks,
         max_num_waiting=1 << 20,
+        num_swap_blocks=num_swap_blocks,
+        swap_block_s=1e-4,
     )
 
 
@@ -125,6 +149,8 @@ class Bench:
         batching: BatchingMode = "continuous",
         batch_window_s: float = 0.0,
         enable_prefix_caching: bool = True,
+        num_swap_blocks: int = 0,
+        step_cost: StepCost | None = None,
         **scheduler_options: Any,
     ) -> None:
         self.scheduler = Scheduler(
@@ -135,8 +161,9 @@ class Bench:
                 batch_window_s=batch_window_s,
                 **scheduler_options,
             ),
-            make_limits(num_kv_blocks, block_size),
+            make_limits(num_kv_blocks, block_size, num_swap_blocks=num_swap_blocks),
             enable_prefix_caching=enable_prefix_caching,
+            step_cost=step_cost,
         )
         self.runner = FakeRunner(block_size)
         self.now_s = 0.0

@@ -9,6 +9,7 @@ from chairlift.errors import ConfigError
 
 Dtype = Literal["float32", "bfloat16"]
 BatchingMode = Literal["continuous", "static", "dynamic"]
+PreemptionMode = Literal["recompute", "swap", "auto"]
 
 POLICIES = ("fcfs", "priority", "fair", "prefix")
 DEFAULT_MODEL = "smollm2-135m"
@@ -48,6 +49,10 @@ class CacheConfig:
             this process may still use once the weights are loaded.
         memory_utilization: Share of the free memory to give to the pool, (0, 1).
         enable_prefix_caching: Keep full blocks and reuse them for equal prefixes.
+        swap_space: Size in GiB of the second tier, to which KV blocks of preempted requests are
+            copied when others need their place; 0: none.
+        swap_path: Folder for the second tier, which is then a file as large as ``swap_space``;
+            empty: it is in memory.
     """
 
     block_size: int = 16
@@ -55,6 +60,8 @@ class CacheConfig:
     kv_cache_memory_bytes: int = 0
     memory_utilization: float = 0.5
     enable_prefix_caching: bool = True
+    swap_space: float = 0.0
+    swap_path: str = ""
 
     def __post_init__(self) -> None:
         _check_at_least("block_size", self.block_size, 1)
@@ -65,6 +72,14 @@ class CacheConfig:
         if not 0.0 < self.memory_utilization < 1.0:
             raise ConfigError(
                 f"memory_utilization must be between 0 and 1, got {self.memory_utilization}"
+            )
+        if not 0.0 <= self.swap_space <= 1e6:
+            raise ConfigError(
+                f"swap_space must be between 0 and 1000000 GiB, got {self.swap_space}"
+            )
+        if self.swap_path and not self.swap_space:
+            raise ConfigError(
+                f"swap_path {self.swap_path} is of no use without swap_space, its size in GiB"
             )
 
 
@@ -111,6 +126,11 @@ class SchedulerConfig:
         prefix_max_wait_s: Under ``prefix``, who has waited so long goes first, in seconds.
         max_head_passes: How many later requests may start before one whose KV blocks are not
             there; then blocks are kept for it.
+        preemption_mode: What becomes of the KV of a request that must give way: recompute it on
+            return; swap it to the second tier (``swap_space``) as far as its place is needed;
+            or auto: what is estimated to take less time, per request.
+        max_preemptions: How often a request may lose its KV blocks. After that it returns only
+            with blocks for all it may still need, and keeps them. 0: all requests start so.
         tenants: Weights and limits of tenants that are not like the others.
     """
 
@@ -123,6 +143,8 @@ class SchedulerConfig:
     priority_aging_s: float = 10.0
     prefix_max_wait_s: float = 2.0
     max_head_passes: int = 32
+    preemption_mode: PreemptionMode = "auto"
+    max_preemptions: int = 3
     tenants: tuple[TenantConfig, ...] = ()
 
     def __post_init__(self) -> None:
@@ -133,6 +155,8 @@ class SchedulerConfig:
         if ":" not in self.scheduling_policy:
             _check_choice("scheduling_policy", self.scheduling_policy, POLICIES)
         _check_at_least("max_head_passes", self.max_head_passes, 0)
+        _check_choice("preemption_mode", self.preemption_mode, get_args(PreemptionMode))
+        _check_at_least("max_preemptions", self.max_preemptions, 0)
         for name in ("priority_aging_s", "prefix_max_wait_s"):
             if not 0.0 < getattr(self, name) <= 86400.0:
                 raise ConfigError(
@@ -171,6 +195,10 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         _check_at_least("num_threads", self.num_threads, 0)
+        if self.scheduler.preemption_mode == "swap" and not self.cache.swap_space:
+            raise ConfigError(
+                "preemption_mode swap needs swap_space above 0, the size of the second tier in GiB"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +207,10 @@ class EngineLimits:
 
     The same object is used by the validator at the door and by the scheduler, so that nothing is
     accepted that could not finish in an empty pool.
+
+    Attributes:
+        num_swap_blocks: Blocks in the second tier.
+        swap_block_s: Seconds that it takes to copy one there or back, as measured at start.
     """
 
     vocab_size: int
@@ -186,6 +218,8 @@ class EngineLimits:
     block_size: int
     num_kv_blocks: int
     max_num_waiting: int
+    num_swap_blocks: int = 0
+    swap_block_s: float = 0.0
 
     @property
     def pool_tokens(self) -> int:

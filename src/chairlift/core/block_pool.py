@@ -12,7 +12,8 @@ class BlockPool:
     Each block is in exactly one of three states, and they always add up to the pool:
 
     * live: held by at least one request (reference count above 0);
-    * cached: held by nobody, content still findable by its hash, reclaimed when needed;
+    * cached: held by nobody, but with content that can be found by its hash or that a preempted
+      request has left behind; reclaimed when needed;
     * free: held by nobody, content worthless.
 
     New blocks come from the free ones first, then from the cached ones in order of last use.
@@ -27,6 +28,7 @@ class BlockPool:
         # memory is warm) is the next to be used.
         self._free = list(range(num_blocks - 1, -1, -1))
         self._cached: OrderedDict[int, None] = OrderedDict()
+        self._kept: set[int] = set()  # cached ones without a hash
 
     @property
     def num_free(self) -> int:
@@ -68,28 +70,45 @@ class BlockPool:
         return block_ids
 
     def acquire(self, block_ids: Iterable[int]) -> None:
-        """Hold blocks found by :meth:`find`, which may be cached or held by others."""
+        """Hold blocks found by :meth:`find` or kept, which may be cached or held by others."""
         for block_id in block_ids:
             if self._ref_counts[block_id] == 0:
                 del self._cached[block_id]
+                self._kept.discard(block_id)
             self._ref_counts[block_id] += 1
 
-    def release(self, block_ids: Sequence[int]) -> None:
+    def release(self, block_ids: Sequence[int], num_kept: int = 0) -> None:
         """Let go of a request's blocks, given in the order of its tokens.
 
         The last block is put at the head of the eviction order before the ones it depends on: a
         block can only be found through all the blocks before it.
+
+        Args:
+            num_kept: Leading blocks whose content is of use even without a hash; until they are
+                handed out or :meth:`discard` is called.
         """
-        for block_id in reversed(block_ids):
+        for index in range(len(block_ids) - 1, -1, -1):
+            block_id = block_ids[index]
             count = self._ref_counts[block_id] - 1
             if count < 0:
                 raise RuntimeError(f"block {block_id} released more often than it was taken")
             self._ref_counts[block_id] = count
             if count == 0:
-                if self._hashes[block_id] is None:
-                    self._free.append(block_id)
-                else:
+                has_hash = self._hashes[block_id] is not None
+                if has_hash or index < num_kept:
                     self._cached[block_id] = None
+                    if not has_hash:
+                        self._kept.add(block_id)
+                else:
+                    self._free.append(block_id)
+
+    def discard(self, block_ids: Iterable[int]) -> None:
+        """Nobody wants the content of these blocks any more, unless its hash is asked for."""
+        for block_id in block_ids:
+            if block_id in self._kept:
+                self._kept.remove(block_id)
+                del self._cached[block_id]
+                self._free.append(block_id)
 
     def find(self, block_hash: bytes) -> int | None:
         """The block with this content, live or cached, or ``None``."""
@@ -108,9 +127,10 @@ class BlockPool:
         block_id, _ = self._cached.popitem(last=False)
         block_hash = self._hashes[block_id]
         if block_hash is None:
-            raise RuntimeError(f"cached block {block_id} has no content")
-        del self._block_of_hash[block_hash]
-        self._hashes[block_id] = None
+            self._kept.remove(block_id)
+        else:
+            del self._block_of_hash[block_hash]
+            self._hashes[block_id] = None
         return block_id
 
     def check_integrity(self) -> None:
@@ -126,7 +146,7 @@ class BlockPool:
             if (count == 0) != (block_id in unheld):
                 raise RuntimeError(f"block {block_id} has {count} holders and is in a wrong list")
             block_hash = self._hashes[block_id]
-            if block_id in self._cached and block_hash is None:
-                raise RuntimeError(f"cached block {block_id} has no content")
+            if (block_id in self._cached and block_hash is None) != (block_id in self._kept):
+                raise RuntimeError(f"block {block_id} is cached without content, or kept twice")
             if block_hash is not None and self._block_of_hash.get(block_hash) != block_id:
                 raise RuntimeError(f"block {block_id} cannot be found by its hash")

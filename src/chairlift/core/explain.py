@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from chairlift.config import SchedulerConfig
 from chairlift.core.kv_cache_manager import KVCacheManager
-from chairlift.core.policies.base import SchedulingPolicy
+from chairlift.core.line import Line
 from chairlift.core.request import Request, RequestStatus
 from chairlift.core.request_log import EVENT_FIELDS, Event, FinishedRequest, RequestLog
 from chairlift.core.scheduler_output import SchedulerOutput
@@ -37,14 +37,14 @@ class Explainer:
     def __init__(
         self,
         config: SchedulerConfig,
-        policy: SchedulingPolicy,
+        line: Line,
         kv_cache: KVCacheManager,
         tenant_limits: TenantLimits,
         num_reserved: Callable[[Request], int],
     ) -> None:
         self.log = RequestLog()
         self._config = config
-        self._policy = policy
+        self._line = line
         self._kv_cache = kv_cache
         self._num_reserved = num_reserved
         self._tenant_limits = tenant_limits
@@ -61,8 +61,8 @@ class Explainer:
         self._budget_left = budget_left
         if prefilling:
             self.log.scheduled(plan.scheduled, prefilling)
-        if len(self._policy):
-            head = self._policy.next(self.log.now_s, (), ())
+        if len(self._line):
+            head = self._line.next(self.log.now_s)
             if head is not None:
                 reason = self._why_waiting(head, head, running)
                 self.log.blocked(head, reason.limit, reason.have, reason.need)
@@ -79,7 +79,7 @@ class Explainer:
             is_wanted: Says of an id whether it is asked for; those get their events too. ``None``:
                 all, without events.
         """
-        line = self._line()
+        line = self._front()
         positions = {request.request_id: i for i, request in enumerate(line)}
         head = line[0] if line else None
         ended = self.log.finished_requests()
@@ -96,11 +96,11 @@ class Explainer:
                 reports.append(_with_events(_finished_report(record), record.events))
         return reports
 
-    def _line(self) -> list[Request]:
+    def _front(self) -> list[Request]:
         """The first requests in the line, in the policy's order."""
         line: dict[Request, None] = {}
         while len(line) < MAX_POSITIONS:
-            request = self._policy.next(self.log.now_s, line.keys(), ())
+            request = self._line.next(self.log.now_s, line.keys())
             if request is None:
                 break
             line[request] = None
@@ -163,9 +163,7 @@ class Explainer:
 
     def _keeps_line(self, head: Request) -> bool:
         """Whether the first in the line lacks blocks and nobody may pass it any more."""
-        is_new = head.status is RequestStatus.WAITING
-        may_pass = is_new and head.num_times_passed < self._config.max_head_passes
-        return not may_pass and self._num_missing_blocks(head) > 0
+        return not self._line.lets_others_pass(head) and self._num_missing_blocks(head) > 0
 
     def _num_missing_blocks(self, request: Request) -> int:
         return self._kv_cache.num_missing_blocks(request, self._num_reserved(request))
@@ -193,6 +191,6 @@ def _with_events(report: RequestReport, events: Iterable[Event]) -> RequestRepor
             kind=kind,
             details=dict(zip(EVENT_FIELDS[kind], values, strict=False)),
         )
-        for time_s, kind, *values in events
+        for time_s, kind, values in events
     )
     return replace(report, events=shown)

@@ -31,12 +31,15 @@ class Request:
         max_num_tokens: Length at which it ends.
         num_cached_tokens: Prompt tokens found in the prefix cache when it first ran.
         num_preemptions: How often it lost its blocks.
+        keeps_blocks: It starts or returns only with blocks for all it may ever need, and is not
+            preempted after that.
+        num_swapped_tokens: Of those it had on its last return, tokens from the second tier.
         only_scores_prompt: ``max_tokens`` is 0: the prompt is computed and nothing sampled.
         block_hashes: Chained hashes of its leading full blocks.
         num_slots: Tokens that its blocks hold.
         num_findable_blocks: Leading blocks that the prefix cache knows.
 
-    The last three are the KV cache manager's, which alone writes them.
+    The last three and ``num_swapped_tokens`` are the KV cache manager's, which alone writes them.
     """
 
     __slots__ = (
@@ -44,6 +47,7 @@ class Request:
         "block_hashes",
         "core_request",
         "first_token_s",
+        "keeps_blocks",
         "max_num_tokens",
         "num_cached_tokens",
         "num_computed_tokens",
@@ -51,6 +55,7 @@ class Request:
         "num_preemptions",
         "num_prompt_tokens",
         "num_slots",
+        "num_swapped_tokens",
         "num_times_passed",
         "only_scores_prompt",
         "request_id",
@@ -81,6 +86,8 @@ class Request:
         self.status = RequestStatus.WAITING
         self.num_cached_tokens = 0
         self.num_preemptions = 0
+        self.keeps_blocks = False
+        self.num_swapped_tokens = 0
         self.only_scores_prompt = self.max_num_tokens == self.num_prompt_tokens
         self.block_hashes: list[bytes] = []
         self.num_slots = 0
@@ -97,6 +104,16 @@ class Request:
     def num_output_tokens(self) -> int:
         """Output tokens so far."""
         return len(self.token_ids) - self.num_prompt_tokens
+
+    @property
+    def num_tokens_to_hold(self) -> int:
+        """Tokens that its blocks must have room for when it starts or returns.
+
+        The KV of the last token is never computed.
+        """
+        if self.keeps_blocks:
+            return max(self.num_tokens, self.max_num_tokens - 1)
+        return self.num_tokens
 
     def accept(
         self, sampled: tuple[int, ...]

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
+from chairlift.core.preemption import Preemption
 from chairlift.core.request import Request
 from chairlift.core.scheduler_output import ScheduledRequest
 from chairlift.outputs import FinishReason
 
-Event: TypeAlias = "tuple[float, str, str | int, str | int, str | int]"
-"""Time on the engine's clock in seconds, kind, and the values of the kind's ``EVENT_FIELDS``."""
+Event: TypeAlias = "tuple[float, str, tuple[str | int, ...]]"
+"""Time on the engine's clock in seconds, kind, and values of the kind's ``EVENT_FIELDS``: the last
+ones may be left out."""
 
 EVENT_FIELDS: Mapping[str, tuple[str, ...]] = {
     "queued": ("prompt_tokens", "priority"),
     "blocked": ("limit", "have", "need"),
     "scheduled": ("tokens", "cached_tokens", "steps"),
-    "preempted": ("mode", "by", "why"),
-    "resumed": ("tokens", "cached_tokens", "steps"),
+    "preempted": ("mode", "by", "why", "estimate"),
+    "resumed": ("tokens", "cached_tokens", "steps", "swapped_tokens"),
     "first_token": (),
     "finished": ("reason", "output_tokens"),
 }
@@ -55,15 +57,8 @@ class RequestLog:
     def queued(self, request: Request) -> None:
         """A request has arrived."""
         core_request = request.core_request
-        self._events[request.request_id] = [
-            (
-                core_request.arrival_time_s,
-                "queued",
-                request.num_prompt_tokens,
-                core_request.priority,
-                0,
-            )
-        ]
+        values = request.num_prompt_tokens, core_request.priority
+        self._events[request.request_id] = [(core_request.arrival_time_s, "queued", values)]
 
     def scheduled(
         self, rows: Iterable[ScheduledRequest], prefilling: Mapping[str, Request]
@@ -76,22 +71,21 @@ class RequestLog:
 
     def blocked(self, request: Request, limit: str, have: int, need: int) -> None:
         """A request did not start although it was its turn; repeated ones keep their first time."""
-        last = self._events[request.request_id][-1]
-        since_s = last[0] if last[1] == "blocked" and last[2] == limit else None
-        event: Event = (self.now_s if since_s is None else since_s, "blocked", limit, have, need)
-        if since_s is None:
-            self._add(request.request_id, event)
+        time_s, kind, values = self._events[request.request_id][-1]
+        if kind == "blocked" and values[0] == limit:
+            self._events[request.request_id][-1] = (time_s, kind, (limit, have, need))
         else:
-            self._events[request.request_id][-1] = event
+            self._add(request, "blocked", limit, have, need)
 
-    def preempted(self, request: Request, mode: str, by: str, why: str) -> None:
+    def preempted(self, request: Request, how: Preemption, by: Request, why: str) -> None:
         """A running request lost slot and blocks."""
-        self._add(request.request_id, (self.now_s, "preempted", mode, by, why))
+        estimate = (how.estimate,) if how.estimate else ()
+        self._add(request, "preempted", how.mode, by.request_id, why, *estimate)
 
     def finished(self, request: Request, reason: FinishReason) -> None:
         """A request has ended."""
         events = self.events_of(request)
-        events.append((self.now_s, "finished", reason.value, request.num_output_tokens, 0))
+        events.append((self.now_s, "finished", (reason.value, request.num_output_tokens)))
         del self._events[request.request_id]
         core_request = request.core_request
         self._finished.pop(request.request_id, None)
@@ -116,7 +110,7 @@ class RequestLog:
         first_s = request.first_token_s
         if first_s:
             place = next((i for i, event in enumerate(events) if event[0] > first_s), len(events))
-            events.insert(place, (first_s, "first_token", 0, 0, 0))
+            events.insert(place, (first_s, "first_token", ()))
         return events
 
     def finished_requests(self) -> Iterable[FinishedRequest]:
@@ -124,18 +118,20 @@ class RequestLog:
         return self._finished.values()
 
     def _note_prefill(self, request: Request, row: ScheduledRequest) -> None:
-        request_id, num_tokens = row.request_id, row.num_scheduled_tokens
+        num_tokens = row.num_scheduled_tokens
         if row.replace_blocks:
             kind = "resumed" if request.num_preemptions else "scheduled"
-            self._add(request_id, (self.now_s, kind, num_tokens, row.num_computed_tokens, 1))
+            swapped = (request.num_swapped_tokens,) if request.num_preemptions else ()
+            self._add(request, kind, num_tokens, row.num_computed_tokens, 1, *swapped)
             return
-        events = self._events[request_id]
-        time_s, kind, tokens, cached, steps = events[-1]
-        if isinstance(tokens, int) and isinstance(steps, int) and kind in ("scheduled", "resumed"):
-            events[-1] = (time_s, kind, tokens + num_tokens, cached, steps + 1)
+        events = self._events[request.request_id]
+        time_s, kind, values = events[-1]
+        if kind in ("scheduled", "resumed"):
+            tokens, cached, steps, *rest = values
+            events[-1] = (time_s, kind, (int(tokens) + num_tokens, cached, int(steps) + 1, *rest))
 
-    def _add(self, request_id: str, event: Event) -> None:
-        events = self._events[request_id]
-        events.append(event)
+    def _add(self, request: Request, kind: str, *values: str | int) -> None:
+        events = self._events[request.request_id]
+        events.append((self.now_s, kind, values))
         if len(events) > MAX_EVENTS:
             del events[1]

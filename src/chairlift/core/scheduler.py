@@ -10,12 +10,13 @@ Running requests come first, then the others in the order of the policy (a preem
 its equals that never ran), under three limits: ``max_num_seqs`` requests,
 ``max_num_batched_tokens`` tokens, and the KV blocks of the pool. A request whose tokens are all
 computed samples its next token in that step. When a running request finds no block, the last one in
-the policy's order loses its own and returns later (recompute preemption).
+the policy's order is preempted: it loses its own and returns later, with what is left of its KV.
 
 Why nothing wedges: no request is admitted that could not finish in an empty pool (``EngineLimits``
-is the one bound, shared with the validator). A running request loses its blocks only because one
-before it gets an output token, which is kept for ever, or because a more urgent one starts, and
-urgency is a strict order. Outputs are finite, so preemptions are, and everything ends.
+is the one bound, shared with the validator). A request is preempted at most ``max_preemptions``
+times. After that it is first in the line, and nobody else starts before those that run have left
+enough blocks for all it may still need; it takes these at once, and nobody can take them from it.
+So each running request ends in a bounded number of steps or is preempted for one that does.
 
 Why nothing starves: who lacks blocks lets later requests pass, at most ``max_head_passes`` of them;
 long prompts share the step's tokens with those behind them; and each policy bounds the wait of
@@ -31,8 +32,9 @@ from chairlift.core.accounts import TokenAccounts
 from chairlift.core.batching import make_batching
 from chairlift.core.explain import Explainer
 from chairlift.core.kv_cache_manager import KVCacheManager
+from chairlift.core.line import Line
 from chairlift.core.policies import make_policy
-from chairlift.core.preemption import num_to_displace
+from chairlift.core.preemption import PreemptionChooser, last_in_order, requests_to_displace
 from chairlift.core.prefill_share import hand_out_rest, prefill_share
 from chairlift.core.request import Request, RequestStatus
 from chairlift.core.scheduler_output import (
@@ -44,6 +46,7 @@ from chairlift.core.scheduler_output import (
 from chairlift.core.scheduler_stats import SchedulerStats, scheduler_stats
 from chairlift.core.step_cost import StepCost
 from chairlift.core.tenant_limits import TenantLimits
+from chairlift.core.watermark import Watermark
 from chairlift.errors import ContextLengthError
 from chairlift.inputs import CoreRequest
 from chairlift.outputs import FinishReason, RequestReport, StepOutput
@@ -71,26 +74,28 @@ class Scheduler:
         self._limits = limits
         self._batching = make_batching(config)
         self.kv_cache = KVCacheManager(
-            limits.num_kv_blocks, limits.block_size, enable_prefix_caching=enable_prefix_caching
+            limits.num_kv_blocks,
+            limits.block_size,
+            enable_prefix_caching=enable_prefix_caching,
+            num_swap_slots=limits.num_swap_blocks,
         )
         self._requests: dict[str, Request] = {}
         self._policy = make_policy(config, self.kv_cache.cached_tokens)
         self._tenant_limits = TenantLimits(config.tenants)
+        self._line = Line(self._policy, config, self._tenant_limits)
         self.step_cost = step_cost or StepCost()
         self._running: list[Request] = []  # in the policy's order
-        self._num_preempted = 0  # of those in the policy's line
         self._prefilling: dict[str, Request] = {}  # running, with more than one token to compute
         self._num_arrived = 0
         self._finished_ids: list[str] = []  # the runner has not been told yet
         self._known_to_runner: set[str] = set()
-        # Room kept for running requests to grow into when others are admitted, so that admission
-        # does not cause a preemption at the next step: one block in a hundred.
-        self._watermark_blocks = limits.num_kv_blocks // 100
+        self._watermark = Watermark(limits.num_kv_blocks)
+        self._preemption = PreemptionChooser(config, limits, self.step_cost)
         self._step = 0
         self._num_preemptions = 0
         self._accounts = TokenAccounts(self._policy.served)
         self._explainer = Explainer(
-            config, self._policy, self.kv_cache, self._tenant_limits, self._num_reserved
+            config, self._line, self.kv_cache, self._tenant_limits, self._num_reserved
         )
 
     @property
@@ -114,11 +119,12 @@ class Scheduler:
             )
         if request.request_id in self._requests:
             raise ValueError(f"request id {request.request_id} is in use")
+        request.keeps_blocks = self._config.max_preemptions == 0
         self._num_arrived += 1
         self._requests[request.request_id] = request
         self._explainer.log.queued(request)
         self._policy.arrived(request)
-        self._policy.add(request)
+        self._line.add(request)
 
     def abort(self, request_ids: Iterable[str]) -> list[StepOutput]:
         """End requests from outside, whatever they are doing; unknown ids are ignored."""
@@ -133,10 +139,11 @@ class Scheduler:
     def schedule(self, now_s: float) -> SchedulerOutput:
         """Plan the next step. ``now_s`` is on the clock of the requests' arrival times."""
         plan = SchedulerOutput(self._step, [], finished_request_ids=self._finished_ids)
+        self.kv_cache.begin_step(plan)
         self._finished_ids = []
         self._step += 1
         self._explainer.log.now_s = now_s
-        self._displace(plan, now_s)
+        displaced = self._displace(plan, now_s)
         if self._policy.reorders:
             self._policy.order_running(self._running)
         budget = self._config.max_num_batched_tokens
@@ -145,12 +152,13 @@ class Scheduler:
             budget,
             num_running=len(self._running),
             num_prefilling=len(self._prefilling),
-            num_boarding=min(len(self._policy), num_free_slots),
+            num_boarding=min(len(self._line), num_free_slots),
         )
-        num_displaced = len(plan.preempted_request_ids)
         budget = self._schedule_running(plan, budget, share)
-        if len(plan.preempted_request_ids) == num_displaced:
-            budget = self._schedule_line(plan, budget, share, now_s)
+        if len(plan.preempted_request_ids) == len(displaced):
+            budget = self._schedule_line(plan, budget, share, now_s, displaced)
+        else:
+            self._watermark.rise()
         if budget > 0 and share < self._config.max_num_batched_tokens:
             hand_out_rest(plan.scheduled, self._prefilling, budget)
         self._explainer.planned(plan, self._running, self._prefilling, budget)
@@ -173,7 +181,8 @@ class Scheduler:
             if end > request.num_slots:
                 grown = self._grow(request, end, plan)
                 if grown is None:
-                    return budget
+                    index -= 1  # it runs no more; who keeps its blocks may come behind it
+                    continue
                 new_block_ids = grown
             budget -= num_tokens
             scheduled.append(
@@ -191,31 +200,32 @@ class Scheduler:
     def _grow(
         self, request: Request, num_tokens: int, plan: SchedulerOutput
     ) -> tuple[int, ...] | None:
-        """Get a running request the blocks for its tokens, taking them from the latest arrivals.
+        """Get a running request the blocks for its tokens, taking them from the last in order.
 
         Returns:
-            The new blocks, or ``None`` if the request was itself the latest and is preempted.
+            The new blocks, or ``None`` if the request was itself the last and is preempted.
         """
         while (new_block_ids := self.kv_cache.grow(request, num_tokens)) is None:
-            victim = self._running.pop()
+            victim = last_in_order(self._running) or request
             self._preempt(victim, plan, request, "kv_blocks")
             if victim is request:
                 return None
         return new_block_ids
 
-    def _displace(self, plan: SchedulerOutput, now_s: float) -> None:
+    def _displace(self, plan: SchedulerOutput, now_s: float) -> list[Request]:
         """Make room for the next request, if running ones must give way to it and that helps.
 
-        Takes slot and blocks from the last in order, no more of them than needed.
+        Takes slot and blocks from the last in order, no more of them than needed; returns those.
         """
-        if not self._running or self._config.batching != "continuous":
-            return
-        request = self._policy.next(now_s, (), self._tenant_limits.full(self._running))
-        if request is None or not self._policy.gives_way(request, self._running[-1]):
-            return
-        num_victims = num_to_displace(
+        last = last_in_order(self._running)
+        if last is None or self._config.batching != "continuous":
+            return []
+        request = self._line.next(now_s, (), self._running)
+        if request is None or not self._policy.gives_way(request, last):
+            return []
+        victims = requests_to_displace(
             request,
-            self._running,
+            reversed(self._running),
             self._policy,
             self.kv_cache,
             needs_slot=len(self._running) >= self._config.max_num_seqs,
@@ -223,23 +233,26 @@ class Scheduler:
                 request, self._num_reserved(request)
             ),
         )
-        for _ in range(num_victims):
-            self._preempt(self._running.pop(), plan, request, "priority")
+        for victim in victims:
+            self._preempt(victim, plan, request, "priority")
+        return victims
 
-    def _schedule_line(self, plan: SchedulerOutput, budget: int, share: int, now_s: float) -> int:
+    def _schedule_line(
+        self, plan: SchedulerOutput, budget: int, share: int, now_s: float, displaced: list[Request]
+    ) -> int:
         """Start or bring back requests in the policy's order; returns what is left of the budget.
 
         Ends at the first that finds no slot. One that has never run and finds no blocks lets later
-        ones pass, a bounded number of times; one that was preempted lets nobody pass.
+        ones pass, a bounded number of times; one that was preempted lets nobody pass. One just
+        ``displaced`` for the last time goes first from the next step on, not in this.
         """
-        num_waiting = len(self._policy) - self._num_preempted
         may_board = self._batching.num_boarding(
-            len(self._running), num_waiting, self._oldest_wait_s(now_s)
+            len(self._running), self._line.num_new, self._line.oldest_wait_s(now_s)
         )
         num_boarded = 0
-        passed: list[Request] = []
+        passed = [request for request in displaced if request.keeps_blocks]
         while budget > 0 and len(self._running) < self._config.max_num_seqs:
-            request = self._policy.next(now_s, passed, self._tenant_limits.full(self._running))
+            request = self._line.next(now_s, passed, self._running)
             if request is None:
                 break
             was_preempted = request.status is RequestStatus.PREEMPTED
@@ -251,27 +264,15 @@ class Scheduler:
                 num_boarded += not was_preempted
                 for other in passed:
                     other.num_times_passed += 1
-            elif self._lets_others_pass(request) and len(passed) < _MAX_PASSED_IN_A_STEP:
+            elif self._line.lets_others_pass(request) and len(passed) < _MAX_PASSED_IN_A_STEP:
                 passed.append(request)
             else:
                 break
         self._batching.boarded(num_boarded)
         return budget
 
-    def _lets_others_pass(self, request: Request) -> bool:
-        is_new = request.status is RequestStatus.WAITING
-        return is_new and request.num_times_passed < self._config.max_head_passes
-
     def _num_reserved(self, request: Request) -> int:
-        """Blocks that must stay available when a request boards, for those that run to grow into.
-
-        Each running request, a returning one included, may need one more at the next step; with so
-        much room left, a returning request does not lose its blocks again at once.
-        """
-        if not self._running:
-            return 0
-        is_preempted = request.status is RequestStatus.PREEMPTED
-        return len(self._running) + 1 if is_preempted else self._watermark_blocks
+        return self._watermark.num_reserved(request, len(self._running))
 
     def _board(
         self, request: Request, plan: SchedulerOutput, most: int, now_s: float
@@ -284,10 +285,8 @@ class Scheduler:
         num_computed = self.kv_cache.start(request, self._num_reserved(request))
         if num_computed is None:
             return None
-        self._policy.remove(request)
-        if request.status is RequestStatus.PREEMPTED:
-            self._num_preempted -= 1
-        else:
+        self._line.remove(request)
+        if request.status is RequestStatus.WAITING:
             request.scheduled_s = request.scheduled_s or now_s
             request.num_cached_tokens = num_computed
         if request.request_id not in self._known_to_runner:
@@ -312,20 +311,19 @@ class Scheduler:
         return num_tokens
 
     def _preempt(self, request: Request, plan: SchedulerOutput, by: Request, why: str) -> None:
-        """Take blocks and slot of a request just out of the running set; its tokens stay.
-
-        Its full blocks stay in the prefix cache until somebody needs them.
-        """
-        self.kv_cache.free(request)
+        """Take slot and blocks of a running request; its tokens stay."""
+        how = self._preemption.choose(request)
+        self._running.remove(request)
+        self.kv_cache.leave(request, is_swapped=how.is_swapped)
         request.status = RequestStatus.PREEMPTED
         request.num_computed_tokens = 0
         request.num_preemptions += 1
+        request.keeps_blocks = request.num_preemptions >= self._config.max_preemptions
         self._prefilling.pop(request.request_id, None)
         self._num_preemptions += 1
-        self._num_preempted += 1
-        self._policy.add(request)
+        self._line.add(request)
         plan.preempted_request_ids.append(request.request_id)
-        self._explainer.log.preempted(request, "recompute", by.request_id, why)
+        self._explainer.log.preempted(request, how, by, why)
 
     def update(
         self, plan: SchedulerOutput, result: ModelRunnerOutput, now_s: float
@@ -334,6 +332,8 @@ class Scheduler:
 
         Requests aborted since ``plan`` was made are skipped, whatever was computed for them.
         """
+        if result.copies_failed:
+            self.kv_cache.copies_failed(plan)
         outputs = []
         some_ended = False
         for row in plan.scheduled:
@@ -360,12 +360,13 @@ class Scheduler:
         if request.status is RequestStatus.RUNNING:
             self._running.remove(request)
         else:
-            self._policy.remove(request)
-            self._num_preempted -= request.status is RequestStatus.PREEMPTED
+            self._line.remove(request)
         self._forget(request, reason)
 
     def _forget(self, request: Request, reason: FinishReason) -> None:
         """Free what a request holds. The caller takes it out of its queue."""
+        if request.status is RequestStatus.RUNNING:
+            self._watermark.fall()
         request.status = RequestStatus.FINISHED
         self.kv_cache.free(request)
         self._policy.left(request)
@@ -377,21 +378,17 @@ class Scheduler:
             self._finished_ids.append(request.request_id)
 
     def _num_boarded(self) -> int:
-        return len(self._running) + self._num_preempted
-
-    def _oldest_wait_s(self, now_s: float) -> float:
-        first = self._policy.next(now_s, (), ())
-        return 0.0 if first is None else now_s - first.core_request.arrival_time_s
+        return len(self._running) + self._line.num_preempted
 
     def next_wakeup_s(self, now_s: float) -> float | None:
         """Seconds after which an otherwise idle engine should schedule again, if at all."""
         if self._num_boarded():
             return 0.0
-        return self._batching.wait_s(len(self._policy), self._oldest_wait_s(now_s))
+        return self._batching.wait_s(len(self._line), self._line.oldest_wait_s(now_s))
 
     def stats(self) -> SchedulerStats:
         """Gauges and counters of this moment."""
-        counts = len(self._running), len(self._policy), self._num_preemptions
+        counts = len(self._running), len(self._line), self._num_preemptions
         return scheduler_stats(*counts, self.kv_cache, self._accounts)
 
     def explain(self, is_wanted: Callable[[str], bool] | None = None) -> list[RequestReport]:

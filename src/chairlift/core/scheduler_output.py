@@ -38,6 +38,13 @@ class ScheduledRequest(NamedTuple):
     yields_token: bool
 
 
+class BlockCopy(NamedTuple):
+    """One KV block, all layers of it, to be copied between the pool and the second tier."""
+
+    block_id: int
+    slot: int
+
+
 @dataclass(frozen=True, slots=True)
 class SchedulerOutput:
     """Which requests run in this step and how many tokens each gets.
@@ -48,6 +55,10 @@ class SchedulerOutput:
         new_requests: Requests among ``scheduled`` that the runner must register first.
         finished_request_ids: Requests the runner may forget, before it does anything else.
         preempted_request_ids: Requests that lost their blocks; the runner keeps their tokens.
+        swap_out: Blocks whose content goes to the second tier, before anything else is done: the
+            rows of this step may write over them.
+        swap_in: Content that comes back from there, after that and before the forward. No slot is
+            both read and written in one step, except that one may be written first, then read.
     """
 
     step: int
@@ -55,6 +66,8 @@ class SchedulerOutput:
     new_requests: list[NewRequest] = field(default_factory=list)
     finished_request_ids: list[str] = field(default_factory=list)
     preempted_request_ids: list[str] = field(default_factory=list)
+    swap_out: list[BlockCopy] = field(default_factory=list)
+    swap_in: list[BlockCopy] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
@@ -73,9 +86,11 @@ class ModelRunnerOutput:
         prompt_logprobs: Of the prompt positions whose next-token distribution was computed in
             this step and not reported before, in order, for requests that ask.
         errors: Requests that failed on their own (for example NaN logits), with a message.
+        copies_failed: The step failed as a whole, so its ``swap_out`` may not have been done.
     """
 
     sampled_token_ids: dict[str, tuple[int, ...]]
     logprobs: dict[str, tuple[TokenLogprob, ...]] = field(default_factory=dict)
     prompt_logprobs: dict[str, tuple[TokenLogprob, ...]] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
+    copies_failed: bool = False

@@ -107,7 +107,8 @@ class EngineCore:
             return outputs
         self._watchdog.advanced()
         self._num_steps += 1
-        self._scheduler.step_cost.observe(step_size(plan), self._clock() - now_s)
+        if not (plan.swap_out or plan.swap_in):
+            self._scheduler.step_cost.observe(step_size(plan), self._clock() - now_s)
         if self._observer is not None:
             self._observer(plan, (perf_counter_ns() - started_ns) / _NS_PER_S)
         return outputs
@@ -163,4 +164,5 @@ class EngineCore:
                 f"{type(error).__name__}: {error}"
             ) from error
         message = f"the step that computed this request failed: {type(error).__name__}: {error}"
-        return ModelRunnerOutput({}, errors=dict.fromkeys(request_ids, message))
+        errors = dict.fromkeys(request_ids, message)
+        return ModelRunnerOutput({}, errors=errors, copies_failed=True)

@@ -207,6 +207,8 @@ class Replica:
         has_slots = stats.num_running < setup.scheduler.max_num_seqs
         if not size.num_head_rows == size.num_seqs == stats.num_running:
             return 1, True
+        if not self._scheduler.kv_cache.left_behind.is_empty:
+            return 1, True  # what is left of it depends on when each block is handed out
         if stats.num_waiting and not self._waits_on(plan, has_slots):
             return 1, True
         num_steps = steps_until_one_ends(plan, self._final_lengths)
