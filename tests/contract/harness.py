@@ -6,7 +6,14 @@ import struct
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from chairlift.config import CacheConfig, Dtype, EngineConfig, ModelConfig, SchedulerConfig
+from chairlift.config import (
+    CacheConfig,
+    Dtype,
+    EngineConfig,
+    ModelConfig,
+    PreemptionMode,
+    SchedulerConfig,
+)
 from chairlift.engine.engine_core import EngineCore
 from chairlift.engine.factory import build_engine_core
 from chairlift.inputs import CoreRequest
@@ -62,6 +69,10 @@ class Setting:
     block_size: int = 16
     num_threads: int = 1
     enable_prefix_caching: bool = True
+    preemption_mode: PreemptionMode = "auto"
+    max_preemptions: int = 3
+    swap_space: float = 0.0
+    swap_path: str = ""
 
     def build(self) -> EngineCore:
         """An engine core under these conditions."""
@@ -72,10 +83,14 @@ class Setting:
                     block_size=self.block_size,
                     num_kv_blocks=self.num_kv_blocks,
                     enable_prefix_caching=self.enable_prefix_caching,
+                    swap_space=self.swap_space,
+                    swap_path=self.swap_path,
                 ),
                 scheduler=SchedulerConfig(
                     max_num_seqs=self.max_num_seqs,
                     max_num_batched_tokens=max(self.max_num_batched_tokens, self.max_num_seqs),
+                    preemption_mode=self.preemption_mode,
+                    max_preemptions=self.max_preemptions,
                 ),
                 num_threads=self.num_threads,
             )
@@ -90,12 +105,13 @@ class Run:
     answers: dict[str, Answer]
     num_preemptions: int
     num_steps: int
+    num_swapped_tokens: int = 0
     num_cached_tokens: dict[str, int] = field(default_factory=dict)
 
 
 def play(core: EngineCore, jobs: list[Job]) -> Run:
     """Run jobs through an engine core to the end of the last one."""
-    preemptions_before = core.stats().scheduler.num_preemptions_total
+    before = core.stats().scheduler
     outputs: dict[str, list[StepOutput]] = {job.name: [] for job in jobs}
     last_event = max(max(job.arrives_at, job.cancelled_at or 0) for job in jobs)
     step = 0
@@ -109,10 +125,12 @@ def play(core: EngineCore, jobs: list[Job]) -> Run:
         for output in core.step():
             outputs[output.request_id].append(output)
         step += 1
+    after = core.stats().scheduler
     return Run(
         answers={name: _answer(pieces) for name, pieces in outputs.items()},
-        num_preemptions=core.stats().scheduler.num_preemptions_total - preemptions_before,
+        num_preemptions=after.num_preemptions_total - before.num_preemptions_total,
         num_steps=step,
+        num_swapped_tokens=after.swapped_tokens_total - before.swapped_tokens_total,
         num_cached_tokens={
             name: max((p.num_cached_tokens for p in pieces), default=0)
             for name, pieces in outputs.items()

@@ -126,6 +126,55 @@ def test_through_preemption_without_a_prefix_cache(base: Setting, expected: Run)
     assert run.num_preemptions > 0
 
 
+TIERS = {"room for everything": 1 / 64, "two blocks": 1 / 16384}
+"""Sizes of the second tier in GiB. A block of 16 tokens of the model has 16 or 32 KiB."""
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("caching", [True, False])
+@pytest.mark.parametrize(("num_kv_blocks", "block_size"), [(15, 16), (29, 8), (46, 5)])
+def test_through_swapping(
+    base: Setting, expected: Run, tier: str, caching: bool, num_kv_blocks: int, block_size: int
+) -> None:
+    setting = replace(
+        base,
+        num_kv_blocks=num_kv_blocks,
+        block_size=block_size,
+        enable_prefix_caching=caching,
+        preemption_mode="swap",
+        swap_space=TIERS[tier],
+        max_preemptions=100,
+    )
+    run = play(setting.build(), jobs())
+    check(run, expected)
+    assert run.num_swapped_tokens > 0
+
+
+def test_through_swapping_to_a_file_in_chunks_with_two_threads(
+    base: Setting, expected: Run, tmp_path: Path
+) -> None:
+    setting = replace(
+        base,
+        num_kv_blocks=15,
+        max_num_batched_tokens=37,
+        num_threads=2,
+        swap_space=TIERS["room for everything"],
+        swap_path=str(tmp_path),
+    )
+    run = play(setting.build(), jobs())
+    check(run, expected)
+    assert run.num_swapped_tokens > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("max_preemptions", [0, 1])
+def test_with_a_bound_on_preemptions(base: Setting, expected: Run, max_preemptions: int) -> None:
+    run = play(replace(base, num_kv_blocks=15, max_preemptions=max_preemptions).build(), jobs())
+    check(run, expected)
+    assert (run.num_preemptions > 0) == (max_preemptions > 0)
+    assert run.num_preemptions <= len(jobs()) * max_preemptions
+
+
 @pytest.mark.parametrize("seed", [6, 7])
 def test_beside_cancelled_neighbours(base: Setting, expected: Run, seed: int) -> None:
     rng = random.Random(seed)
@@ -171,8 +220,8 @@ def test_prompt_logprobs_under_chunks_preemption_and_neighbours(base: Setting) -
     core = replace(base, enable_prefix_caching=False).build()
     alone_run = Run({job.name: alone(core, job) for job in scored}, 0, 0)
     setting = replace(base, num_kv_blocks=15, max_num_batched_tokens=37)
-    for _ in range(2):
-        check(play(setting.build(), scored), alone_run)
+    for swap_space in (0.0, 1 / 64):
+        check(play(replace(setting, swap_space=swap_space).build(), scored), alone_run)
     for job in scored:
         bits = alone_run.answers[job.name].prompt_logprob_bits
         assert len(bits) == len(job.prompt) - 1

@@ -41,9 +41,7 @@ class PreemptionChooser:
     the blocks. As long as there is no cost model yet, copying is taken to be the quicker way.
     """
 
-    def __init__(
-        self, config: SchedulerConfig, limits: EngineLimits, step_cost: StepCost
-    ) -> None:
+    def __init__(self, config: SchedulerConfig, limits: EngineLimits, step_cost: StepCost) -> None:
         self._mode = config.preemption_mode if limits.num_swap_blocks else "recompute"
         self._limits = limits
         self._step_cost = step_cost

@@ -13,6 +13,12 @@ class SchedulerStats:
     """What the scheduler holds now, and what it has done since the start (``total`` and tokens).
 
     Preempted requests count as waiting.
+
+    Attributes:
+        prefix_cache_recovered_tokens: Found in the pool by requests that came back.
+        num_swap_blocks: Blocks that the second tier holds when it is full.
+        num_swapped_blocks: Blocks that are in it.
+        swapped_tokens_total: Found in the second tier by requests that came back.
     """
 
     num_running: int
@@ -26,6 +32,11 @@ class SchedulerStats:
     prefix_cache_queried_tokens: int
     prefix_cache_hit_tokens: int
     prefix_cache_recovered_tokens: int
+    num_swap_blocks: int = 0
+    num_swapped_blocks: int = 0
+    swapped_out_blocks_total: int = 0
+    swapped_in_blocks_total: int = 0
+    swapped_tokens_total: int = 0
 
 
 def scheduler_stats(
@@ -49,4 +60,9 @@ def scheduler_stats(
         prefix_cache_queried_tokens=prefix.num_queried_tokens,
         prefix_cache_hit_tokens=prefix.num_hit_tokens,
         prefix_cache_recovered_tokens=prefix.num_recovered_tokens,
+        num_swap_blocks=kv_cache.left_behind.num_slots,
+        num_swapped_blocks=kv_cache.left_behind.num_used_slots,
+        swapped_out_blocks_total=kv_cache.num_swapped_out,
+        swapped_in_blocks_total=kv_cache.num_swapped_in,
+        swapped_tokens_total=prefix.num_swapped_tokens,
     )

@@ -140,6 +140,7 @@ class EngineCore:
                 logits_s=runner.logits_ns / _NS_PER_S,
                 sample_s=runner.sample_ns / _NS_PER_S,
                 update_s=self._update_ns / _NS_PER_S,
+                swap_s=runner.swap_ns / _NS_PER_S,
             ),
         )
 

@@ -23,6 +23,7 @@ from chairlift.models.loader import load_model
 from chairlift.runner.cpu_runner import CpuRunner
 from chairlift.runner.memory import KVPoolSize, kv_pool_size, usable_memory_bytes
 from chairlift.runner.sampler import Sampler
+from chairlift.runner.swap import open_swap_space, swap_memory_bytes
 from chairlift.sampling_params import SamplingParams
 
 _WARM_UP_TOKENS = 32
@@ -67,12 +68,20 @@ def build_core_of(config: EngineConfig, model: LoadedModel, timer: PhaseTimer) -
     with timer.phase("kv pool"):
         pool = _kv_pool(config, cpu_model, max_model_len)
         cpu_model.allocate_kv(pool.num_blocks, config.cache.block_size)
+        swap = open_swap_space(
+            cpu_model,
+            config.cache,
+            bytes_per_block=pool.bytes_per_block,
+            num_kv_blocks=pool.num_blocks,
+        )
         limits = EngineLimits(
             vocab_size=model.spec.vocab_size,
             max_model_len=max_model_len,
             block_size=config.cache.block_size,
             num_kv_blocks=pool.num_blocks,
             max_num_waiting=config.scheduler.max_num_waiting,
+            num_swap_blocks=swap.num_blocks,
+            swap_block_s=swap.block_s,
         )
         scheduler = Scheduler(
             config.scheduler, limits, enable_prefix_caching=config.cache.enable_prefix_caching
@@ -158,10 +167,18 @@ def _max_model_len(config: EngineConfig, model: LoadedModel) -> int:
 
 
 def _kv_pool(config: EngineConfig, cpu_model: CpuModel, max_model_len: int) -> KVPoolSize:
+    """Size the pool; a second tier in memory is kept out of what it may have."""
+    usable_bytes, swap_bytes = usable_memory_bytes(), swap_memory_bytes(config.cache)
+    if swap_bytes >= usable_bytes:
+        raise ConfigError(
+            f"swap_space {config.cache.swap_space:g} GiB does not fit into memory: this process "
+            f"may use only {usable_bytes} more bytes; lower it, or set swap_path to a folder"
+        )
+    usable_bytes -= swap_bytes
     return kv_pool_size(
         config.cache,
         bytes_per_block=cpu_model.kv_bytes_per_block(config.cache.block_size),
         max_model_len=max_model_len,
         max_num_seqs=config.scheduler.max_num_seqs,
-        usable_bytes=usable_memory_bytes(),
+        usable_bytes=usable_bytes,
     )

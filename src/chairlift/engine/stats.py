@@ -32,6 +32,7 @@ class StepTimes:
     Attributes:
         num_steps: Steps that computed something.
         schedule_s: Planning.
+        swap_s: Copying KV blocks between the pool and the second tier.
         build_s: Making the flat batch and writing back sampled tokens.
         forward_s: The model up to its last hidden states.
         logits_s: The output head.
@@ -48,6 +49,7 @@ class StepTimes:
     sample_s: float = 0.0
     update_s: float = 0.0
     output_s: float = 0.0
+    swap_s: float = 0.0
 
     @property
     def total_s(self) -> float:
@@ -60,6 +62,7 @@ class StepTimes:
             + self.sample_s
             + self.update_s
             + self.output_s
+            + self.swap_s
         )
 
     def since(self, before: StepTimes) -> StepTimes:
@@ -73,6 +76,7 @@ class StepTimes:
             self.sample_s - before.sample_s,
             self.update_s - before.update_s,
             self.output_s - before.output_s,
+            self.swap_s - before.swap_s,
         )
 
 
@@ -166,6 +170,8 @@ class EngineStats:
         num_live_blocks: KV blocks held by requests.
         num_cached_blocks: KV blocks held by nobody whose content the prefix cache can still use.
         num_free_blocks: KV blocks without content.
+        num_swap_blocks: KV blocks that the second tier holds when it is full.
+        num_swapped_blocks: KV blocks of preempted requests that are in it.
         requests_finished: Choices that ended, by finish reason.
     """
 
@@ -187,6 +193,15 @@ class EngineStats:
     prompt_tokens: HistogramSnapshot
     generation_tokens: HistogramSnapshot
     step_times: StepTimes
+    num_swap_blocks: int = 0
+    num_swapped_blocks: int = 0
+    swapped_out_blocks_total: int = 0
+    swapped_in_blocks_total: int = 0
+
+    @property
+    def swap_usage(self) -> float:
+        """Share of the second tier that is in use, from 0 to 1."""
+        return self.num_swapped_blocks / self.num_swap_blocks if self.num_swap_blocks else 0.0
 
     @property
     def kv_cache_usage(self) -> float:
@@ -229,5 +244,10 @@ def engine_stats(core: CoreStats, observed: RequestObservations, num_live: int) 
             times.sample_s,
             times.update_s,
             observed.output_ns / _NS_PER_S,
+            times.swap_s,
         ),
+        num_swap_blocks=scheduler.num_swap_blocks,
+        num_swapped_blocks=scheduler.num_swapped_blocks,
+        swapped_out_blocks_total=scheduler.swapped_out_blocks_total,
+        swapped_in_blocks_total=scheduler.swapped_in_blocks_total,
     )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from chairlift.core.scheduler_output import SchedulerOutput
 from chairlift.engine.stats import CoreStats
 
-PARTS = ("schedule", "build", "forward", "logits", "sample", "update")
+PARTS = ("schedule", "swap", "build", "forward", "logits", "sample", "update")
 """Parts of a step, in the order they follow one another."""
 
 
@@ -41,6 +41,8 @@ class StepNumbers:
             "num_decode_tokens": num_decode_tokens,
             "num_prefill_tokens": num_tokens - num_decode_tokens,
             "num_preempted": len(plan.preempted_request_ids),
+            "num_swapped_out_blocks": len(plan.swap_out),
+            "num_swapped_in_blocks": len(plan.swap_in),
             "num_running": scheduler.num_running,
             "num_waiting": scheduler.num_waiting,
             "num_live_blocks": scheduler.num_live_blocks,

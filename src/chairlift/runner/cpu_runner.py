@@ -20,13 +20,14 @@ from chairlift.kernels.cpu_model import FlatBatch
 from chairlift.outputs import TokenLogprob
 from chairlift.runner.input_batch import InputBatch, StepInputs
 from chairlift.runner.sampler import SampledTokens, Sampler
+from chairlift.runner.swap import SwapModel, copy_blocks
 from chairlift.runner.times import RunnerTimes
 
 MAX_LOGITS_ROWS = 64
 """Rows of logits computed at a time, so that their buffer stays small however large the step is."""
 
 
-class StepModel(Protocol):
+class StepModel(SwapModel, Protocol):
     """What the runner needs of a model; :class:`~chairlift.kernels.cpu_model.CpuModel` is one."""
 
     def forward(self, batch: FlatBatch) -> None:
@@ -78,7 +79,10 @@ class CpuRunner:
         Raises:
             KernelInputError: The plan does not go with the model or the KV cache.
         """
+        begin_ns = perf_counter_ns()
+        copy_blocks(self._model, plan)
         start_ns = perf_counter_ns()
+        self.times.swap_ns += start_ns - begin_ns
         for request_id in plan.finished_request_ids:
             self._forget(request_id)
         for new in plan.new_requests:

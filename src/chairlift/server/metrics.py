@@ -18,6 +18,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from chairlift.engine.stats import EngineStats, HistogramSnapshot
+from chairlift.engine.step_numbers import PARTS
 from chairlift.outputs import FinishReason
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -72,6 +73,11 @@ class _EngineCollector(Collector):
                 "kv_cache_usage_perc",
                 "Share of the KV pool that requests hold, from 0 to 1.",
                 stats.kv_cache_usage,
+            ),
+            (
+                "cpu_cache_usage_perc",
+                "Share of the second tier (swap space) in use, from 0 to 1; 0 without one.",
+                stats.swap_usage,
             ),
         ):
             family = GaugeMetricFamily(prefix + name, text, labels=_LABELS)
@@ -158,6 +164,14 @@ class _EngineCollector(Collector):
         ):
             blocks.add_metric([*self._values, state], count)
         yield blocks
+        swapped = CounterMetricFamily(
+            "chairlift:swapped_kv_blocks",
+            "KV blocks copied out to the second tier and back in.",
+            labels=[*_LABELS, "direction"],
+        )
+        swapped.add_metric([*self._values, "out"], stats.swapped_out_blocks_total)
+        swapped.add_metric([*self._values, "in"], stats.swapped_in_blocks_total)
+        yield swapped
         steps = CounterMetricFamily("chairlift:steps", "Steps computed.", labels=_LABELS)
         steps.add_metric(self._values, stats.step_times.num_steps)
         yield steps
@@ -165,7 +179,7 @@ class _EngineCollector(Collector):
             "chairlift:step_seconds", "Time of steps, by part.", labels=[*_LABELS, "part"]
         )
         times = stats.step_times
-        for part in ("schedule", "build", "forward", "logits", "sample", "update", "output"):
+        for part in (*PARTS, "output"):
             seconds.add_metric([*self._values, part], getattr(times, f"{part}_s"))
         yield seconds
 

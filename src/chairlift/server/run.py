@@ -123,6 +123,7 @@ def _ready_text(engine: AsyncEngine, settings: ServerSettings, url: str) -> str:
             f"KV pool: {info.limits.num_kv_blocks} blocks of {info.limits.block_size} tokens "
             f"({_mib(info.kv_pool_bytes)}, {info.kv_pool_reason}); a request may have "
             f"{info.limits.max_total_tokens} tokens",
+            *_swap_text(engine),
             f"Ready in {ready_s:.2f} s: {phases}",
             f"Web: {url}/ (API reference: {url}/docs)",
             f"API: {url}/v1",
@@ -130,6 +131,16 @@ def _ready_text(engine: AsyncEngine, settings: ServerSettings, url: str) -> str:
             f"-d '{body}'",
         )
     )
+
+
+def _swap_text(engine: AsyncEngine) -> list[str]:
+    limits = engine.info.limits
+    if not limits.num_swap_blocks:
+        return []
+    return [
+        f"Swap space: {limits.num_swap_blocks} KV blocks, {limits.swap_block_s * 1e3:.2g} ms to "
+        "copy one"
+    ]
 
 
 def _start_times(report: StartReport) -> tuple[float, str]:

@@ -39,6 +39,16 @@ class KnownModel:
         self.most_rows = 0
         self.poisoned: set[int] = set()
         self.failure: Exception | None = None
+        self.copies: list[tuple[str, list[int], list[int]]] = []
+
+    def allocate_swap(self, num_blocks: int, path: str = "") -> None:
+        raise AssertionError("not the runner's task")
+
+    def swap_out(self, blocks: npt.NDArray[np.int32], slots: npt.NDArray[np.int32]) -> None:
+        self.copies.append(("out", blocks.tolist(), slots.tolist()))
+
+    def swap_in(self, slots: npt.NDArray[np.int32], blocks: npt.NDArray[np.int32]) -> None:
+        self.copies.append(("in", slots.tolist(), blocks.tolist()))
 
     def forward(self, batch: FlatBatch) -> None:
         if self.failure is not None:
