@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from hypothesis import given, settings
@@ -61,6 +62,8 @@ def check_plan(bench: Bench, plan: SchedulerOutput, max_num_seqs: int, budget: i
     assert not set(scheduled) & set(plan.preempted_request_ids)
     stats, pool = bench.scheduler.stats(), bench.scheduler.kv_cache.pool
     pool.check_integrity()
+    bench.scheduler.kv_cache.left_behind.check_integrity()
+    assert 0 <= stats.num_swapped_blocks <= stats.num_swap_blocks
     assert stats.num_live_blocks + stats.num_cached_blocks + stats.num_free_blocks == (
         pool.num_blocks
     )
@@ -69,7 +72,7 @@ def check_plan(bench: Bench, plan: SchedulerOutput, max_num_seqs: int, budget: i
     assert sum(name == "b" for name in bench.tenants_running()) <= 2
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=700, deadline=None)
 @given(
     plan=st.lists(arrivals, min_size=1, max_size=14),
     max_num_seqs=st.integers(1, 6),
@@ -79,6 +82,9 @@ def check_plan(bench: Bench, plan: SchedulerOutput, max_num_seqs: int, budget: i
     caching=st.booleans(),
     batching=st.sampled_from(["continuous", "continuous", "static", "dynamic"]),
     policy=st.sampled_from(["fcfs", "priority", "fair", "prefix"]),
+    preemption_mode=st.sampled_from(["recompute", "swap", "auto"]),
+    max_preemptions=st.integers(0, 3),
+    num_swap_blocks=st.sampled_from([0, 1, 3, 100]),
 )
 def test_every_request_gets_exactly_its_tokens_and_gives_back_every_block(
     plan: list[Arrival],
@@ -89,6 +95,9 @@ def test_every_request_gets_exactly_its_tokens_and_gives_back_every_block(
     caching: bool,
     batching: str,
     policy: str,
+    preemption_mode: str,
+    max_preemptions: int,
+    num_swap_blocks: int,
 ) -> None:
     budget = max_num_seqs + extra_budget
     bench = Bench(
@@ -102,6 +111,9 @@ def test_every_request_gets_exactly_its_tokens_and_gives_back_every_block(
         scheduling_policy=policy,
         tenants=(TenantConfig("a", weight=2.0), TenantConfig("b", max_running=2)),
         max_head_passes=2,
+        preemption_mode=preemption_mode,
+        max_preemptions=max_preemptions,
+        num_swap_blocks=num_swap_blocks,
     )
     requests = [request_of(i, arrival) for i, arrival in enumerate(plan)]
     last_arrival = max(arrival.step for arrival in plan)
@@ -133,5 +145,8 @@ def test_every_request_gets_exactly_its_tokens_and_gives_back_every_block(
         else:
             assert arrival.cancel_after is not None
             assert tokens == expected[: len(tokens)]
-    assert bench.scheduler.stats().num_live_blocks == 0
+    preempted = Counter(name for plan in bench.runner.plans for name in plan.preempted_request_ids)
+    assert max(preempted.values(), default=0) <= max_preemptions
+    stats = bench.scheduler.stats()
+    assert stats.num_live_blocks == stats.num_swapped_blocks == 0
     assert bench.runner.token_ids == {}
