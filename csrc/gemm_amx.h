@@ -110,6 +110,7 @@ static CHAIRLIFT_INLINE void multiply_tiles(const GemmCall& call, const Block& b
     next.template fetch<2>();
     _tile_loadd(7, weights + 64, kPanelRowBytes);
     next.template fetch<3>();
+    move_row();  // two together: silu is a long chain of dependent instructions
     move_row();
     _tile_dpbf16ps(0, 4, 6);
     next.template fetch<4>();
@@ -123,7 +124,6 @@ static CHAIRLIFT_INLINE void multiply_tiles(const GemmCall& call, const Block& b
       _tile_dpbf16ps(3, 5, 7);
       x_low += 64;
     }
-    move_row();
     x += 64;
     weights += kPanelStepBytes;
     ahead += 64 * kAhead;
@@ -146,23 +146,29 @@ class TileGemm {
   explicit TileGemm(const GemmCall& call) : call_(call) {}
 
   void run() {
-    for_each_block<kTallRows>(call_, kRowsPerBlock,
+    for_each_block<kTallRows>(call_, rows_per_block(),
                               [this](const GemmBlock& block) { multiply_panel(block); });
     pending_.finish_all(call_);
   }
 
  private:
-  // Rows whose activations stay in the L2 cache while panels stream past.
-  static constexpr int kRowsPerBlock = 256;
   static constexpr int kTallRows = 2 * kTileRows;
+
+  // Rows whose activations stay in the L2 cache while panels stream past.
+  int rows_per_block() const {
+    constexpr int64_t kBytes = 800 << 10, kMostPasses = 16;
+    const int64_t passes = kBytes / (call_.weights->padded_in() * 2 * kTallRows);
+    return static_cast<int>(passes < 1 ? kTallRows : passes > kMostPasses ? kMostPasses * kTallRows : passes * kTallRows);
+  }
 
   using Block = PendingBlock<kEpilogue, bf16>;
 
   // The passes over a panel fetch the next one meanwhile: all of a step's 32 lines in one pass, or
-  // equal parts in the first 2, 4 or 8.
+  // equal parts in the first 2, 4, 8 or 16.
   void multiply_panel(const GemmBlock& block) {
     const int num_passes = (block.end_row - block.first_row + kTallRows - 1) / kTallRows;
-    num_passes >= 8   ? multiply_passes<4>(block)
+    num_passes >= 16  ? multiply_passes<2>(block)
+    : num_passes >= 8 ? multiply_passes<4>(block)
     : num_passes >= 4 ? multiply_passes<8>(block)
     : num_passes >= 2 ? multiply_passes<16>(block)
                       : multiply_passes<32>(block);

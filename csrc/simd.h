@@ -90,11 +90,9 @@ static CHAIRLIFT_INLINE void store_partial(T* p, F32x16 v, int count) {
   std::memcpy(p, lanes, static_cast<size_t>(count) * sizeof(T));
 }
 
-// 2^x. Relative error below 1.5e-7 (minimax polynomial of degree 6 on [-1/2, 1/2], error 2e-9, plus
-// rounding); exactly 1 at 0; 0 below -126, no subnormals; +inf from 128 on; NaN stays NaN.
-static CHAIRLIFT_INLINE F32x16 exp2(F32x16 x) {
-  const Mask16 vanishes = less(x, broadcast(-126.0f));
-  x = min(broadcast(128.0f), max(broadcast(-126.0f), x));
+// 2^x for x in [-126, 128]. Relative error below 1.5e-7 (minimax polynomial of degree 6 on
+// [-1/2, 1/2], error 2e-9, plus rounding); exactly 1 at 0; +inf at 128; NaN stays NaN.
+static CHAIRLIFT_INLINE F32x16 exp2_of_normal(F32x16 x) {
   const F32x16 whole = round_to_int(x);
   const F32x16 rest = sub(x, whole);
   F32x16 p = broadcast(0x1.41d332p-13f);
@@ -104,7 +102,14 @@ static CHAIRLIFT_INLINE F32x16 exp2(F32x16 x) {
   p = fmadd(p, rest, broadcast(0x1.ebfbdap-3f));
   p = fmadd(p, rest, broadcast(0x1.62e430p-1f));
   p = fmadd(p, rest, broadcast(1.0f));
-  return select(vanishes, zero(), scale_by_power_of_two(p, whole));
+  return scale_by_power_of_two(p, whole);
+}
+
+// 2^x for any x: exp2_of_normal where it is defined; 0 below, no subnormals; +inf above.
+static CHAIRLIFT_INLINE F32x16 exp2(F32x16 x) {
+  const Mask16 vanishes = less(x, broadcast(-126.0f));
+  x = min(broadcast(128.0f), max(broadcast(-126.0f), x));
+  return select(vanishes, zero(), exp2_of_normal(x));
 }
 
 static CHAIRLIFT_INLINE F32x16 exp(F32x16 x) {
