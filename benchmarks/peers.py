@@ -1,155 +1,123 @@
-"""Chairlift and another engine on the same work, in turn, in one run.
+"""Chairlift and other engines on the same work, in turn, in one run.
 
-Both are loaded once, each in a process of its own. Every round gives each case to one and then to
-the other; the one that is not asked sleeps. Medians over the rounds are compared. For example,
-with OpenVINO GenAI installed in ``~/openvino`` and a model exported for it:
+Each engine is loaded once, in a process of its own, and stopped (SIGSTOP) while it is not asked.
+For each case every round gives the batch to one engine after another, each round beginning with the
+next one. A table has medians, ranges, and ratios to the best peer: the best that stores weights in
+the same format, and the best of all. Suites of engines and cases are in ``benchmarks/peers``; the
+folder given as ``--dir`` holds the peers' environments and models:
 
-    python benchmarks/peers.py --peer openvino --peer-python ~/openvino/bin/python \\
-        --peer-model ~/smollm2-135m-openvino-fp16
+    python benchmarks/peers.py benchmarks/peers/smollm2.toml --dir ~/peers
 
-``--peer chairlift`` is another version of Chairlift in its own environment: before and after a
-change. Compare only figures of one run, on a machine with nothing else to do.
+``--only`` leaves engines out. Compare only figures of one run, on a machine with nothing else to
+do.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import statistics
-import subprocess
 import sys
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from workload import DEFAULT_CASES, Case, describe_machine, parse_cases, with_prompts
-
-DRIVERS = Path(__file__).parent / "peers"
-PEERS = ("openvino", "chairlift")
+from peer_engine import Engine, Suite, num_counted_tokens, read_suite
+from workload import Case, describe_machine, parse_cases, with_prompts
 
 
-@dataclass(slots=True)
-class Engine:
-    """A driver process and the output rates measured with it, by case, in tokens per second.
+def measure(engines: Sequence[Engine], cases: list[Case], num_rounds: int, suite: Suite) -> None:
+    """Give every case to all engines in turn, round after round."""
+    for case, prompts in with_prompts(cases):
+        for round_number in range(num_rounds):
+            first = round_number % len(engines)
+            for engine in (*engines[first:], *engines[:first]):
+                rate = engine.run(case, prompts, is_cached=suite.is_cached)
+                note = f"{case}, round {round_number + 1}, {engine.spec.name}: {rate:.1f}"
+                print(note, file=sys.stderr, flush=True)
 
-    Attributes:
-        role: ``ours`` or ``peer``; part of the name, because both may be the same engine.
-    """
 
-    role: str
-    command: list[str]
-    rates: dict[str, list[float]] = field(default_factory=dict)
-    name: str = ""
-    load_s: float = 0.0
-    process: subprocess.Popen[str] | None = None
+def as_record(engine: Engine) -> dict[str, object]:
+    """All that was measured with an engine."""
+    return {
+        "engine": engine.spec.name,
+        "version": engine.version,
+        "format": engine.spec.format,
+        "options": engine.spec.options | engine.spec.env,
+        "load_s": engine.load_s,
+        "tokens_per_s": {
+            str(case): [round(rate, 1) for rate in rates] for case, rates in engine.rates.items()
+        },
+    }
 
-    def start(self) -> None:
-        """Start the process and wait until its model is loaded."""
-        self.process = subprocess.Popen(
-            self.command,
-            env=_clean_environment(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
+
+def rate_table(engines: Sequence[Engine], cases: Sequence[Case]) -> list[str]:
+    """Rows of medians and ranges, in Markdown."""
+    rows = [_row("tokens/s", *(_title(case) for case in cases)), "|---" * (len(cases) + 1) + "|"]
+    for engine in engines:
+        rates = (engine.rates[case] for case in cases)
+        cells = (
+            f"{engine.median(case):,.0f} ({min(values):,.0f}-{max(values):,.0f})"
+            for case, values in zip(cases, rates, strict=True)
         )
-        hello = self._reply()
-        self.name, self.load_s = f"{self.role}: {hello['engine']}", hello["load_s"]
-
-    def run(self, case: Case, prompts: list[list[int]]) -> float:
-        """Run one batch; return output tokens per second, prefill included."""
-        if self.process is None or self.process.stdin is None:
-            raise RuntimeError("start() first")
-        batch = {"prompts": prompts, "num_output_tokens": case.num_output_tokens}
-        print(json.dumps(batch), file=self.process.stdin, flush=True)
-        reply = self._reply()
-        expected = case.num_requests * case.num_output_tokens
-        if reply["num_output_tokens"] != expected:
-            sys.exit(f"{self.name} gave {reply['num_output_tokens']} tokens, not {expected}")
-        rate = float(reply["num_output_tokens"] / reply["wall_s"])
-        self.rates.setdefault(str(case), []).append(rate)
-        return rate
-
-    def stop(self) -> None:
-        """End the process."""
-        if self.process is not None and self.process.stdin is not None:
-            self.process.stdin.close()
-            self.process.wait()
-
-    def _reply(self) -> dict[str, Any]:
-        line = self.process.stdout.readline() if self.process and self.process.stdout else ""
-        if not line:
-            sys.exit(f"{' '.join(self.command)} ended without an answer")
-        reply: dict[str, Any] = json.loads(line)
-        return reply
+        rows.append(_row(engine.spec.name, *cells))
+    return rows
 
 
-def _clean_environment() -> dict[str, str]:
-    """Without what tells other libraries how many threads to use: each engine decides itself."""
-    prefixes = ("OPENBLAS_", "OMP_", "MKL_")
-    return {k: v for k, v in os.environ.items() if not k.startswith(prefixes)}
+def ratio_table(engines: Sequence[Engine], cases: Sequence[Case]) -> list[str]:
+    """Rows of each of our engines over the best peers, in Markdown; none without peers."""
+    rows = []
+    peers = [engine for engine in engines if engine.spec.is_peer]
+    for engine in engines:
+        same = [peer for peer in peers if peer.spec.format == engine.spec.format]
+        for label, others in ((f"best {engine.spec.format} peer", same), ("best peer", peers)):
+            if others and not engine.spec.is_peer:
+                cells = (
+                    f"{engine.median(case) / max(peer.median(case) for peer in others):.2f}"
+                    for case in cases
+                )
+                rows.append(_row(f"{engine.spec.name} / {label}", *cells))
+    head = [_row("ratio", *(_title(case) for case in cases)), "|---" * (len(cases) + 1) + "|"]
+    return head + rows if rows else []
 
 
-def compare(ours: Engine, peer: Engine, cases: list[Case], num_rounds: int) -> None:
-    """Give every case to both engines in turn, in each round the other one first."""
-    batches = list(with_prompts(cases))
-    for round_number in range(num_rounds):
-        order = (ours, peer) if round_number % 2 == 0 else (peer, ours)
-        for case, prompts in batches:
-            rates = {engine.name: f"{engine.run(case, prompts):.1f}" for engine in order}
-            print(f"round {round_number + 1}, {case}: {rates}", file=sys.stderr)
+def _title(case: Case) -> str:
+    kind = "prefill" if case.num_output_tokens == 1 else "output"
+    return f"{case.num_requests} x {case.num_prompt_tokens}, {kind}"
 
 
-def report(ours: Engine, peer: Engine, cases: list[Case]) -> None:
-    """Print one JSON line per case: medians, all rates, and how many times ours is the peer's."""
-    for case in cases:
-        rates = {engine.name: engine.rates[str(case)] for engine in (ours, peer)}
-        medians = {name: round(statistics.median(values), 1) for name, values in rates.items()}
-        print(
-            json.dumps(
-                {
-                    "requests": case.num_requests,
-                    "prompt_tokens": case.num_prompt_tokens,
-                    "output_tokens": case.num_output_tokens,
-                    "output_tokens_per_s": medians,
-                    "ratio": round(medians[ours.name] / medians[peer.name], 3),
-                    "all": {name: [round(v, 1) for v in values] for name, values in rates.items()},
-                }
-            )
-        )
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cells) + " |"
 
 
 def main() -> None:
-    """Read the command line, run both engines, print the comparison."""
+    """Read the command line, run the engines, print records and tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", default="smollm2-135m", help="Chairlift's model")
-    parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
-    parser.add_argument("--peer", default="openvino", choices=PEERS)
-    parser.add_argument("--peer-python", required=True, help="interpreter that has the peer")
-    parser.add_argument("--peer-model", required=True, help="the same model, for the peer")
-    parser.add_argument("--cases", default=DEFAULT_CASES, type=parse_cases)
+    parser.add_argument("suite", type=Path)
+    parser.add_argument("--dir", default=Path(), type=Path, help="folder of the peers")
+    parser.add_argument("--only", default="", help="names of engines, comma-separated")
+    parser.add_argument("--cases", type=parse_cases, help="instead of the suite's")
     parser.add_argument("--rounds", default=3, type=int)
     args = parser.parse_args()
-
-    print(json.dumps(describe_machine()), flush=True)
-    our_driver, peer_driver = (
-        str(DRIVERS / f"{name}_driver.py") for name in ("chairlift", args.peer)
-    )
-    ours = Engine("ours", [sys.executable, our_driver, args.model, args.dtype])
-    peer = Engine("peer", [args.peer_python, peer_driver, os.path.expanduser(args.peer_model)])
-    engines = (ours, peer)
+    suite = read_suite(args.suite, args.dir.expanduser().absolute())
+    cases = args.cases or parse_cases(suite.cases)
+    wanted = args.only.split(",") if args.only else [spec.name for spec in suite.engines]
+    if unknown := set(wanted) - {spec.name for spec in suite.engines}:
+        parser.error(f"{args.suite} has no engine {', '.join(sorted(unknown))}")
+    engines = [Engine(spec) for spec in suite.engines if spec.name in wanted]
+    tokens = sum(map(num_counted_tokens, cases)) * args.rounds
+    print(json.dumps(describe_machine() | {"tokens_per_engine": tokens}), flush=True)
     try:
         for engine in engines:
             engine.start()
-        compare(ours, peer, args.cases, args.rounds)
+            print(f"{engine.spec.name}: loaded in {engine.load_s} s", file=sys.stderr, flush=True)
+        measure(engines, cases, args.rounds, suite)
     finally:
         for engine in engines:
             engine.stop()
-    print(json.dumps({engine.name: {"load_s": engine.load_s} for engine in engines}))
-    report(ours, peer, args.cases)
+    for engine in engines:
+        print(json.dumps(as_record(engine)))
+    print("\n".join(["", *rate_table(engines, cases), "", *ratio_table(engines, cases)]))
 
 
 if __name__ == "__main__":

@@ -1,22 +1,22 @@
 """Chairlift itself, driven by ``peers.py`` in the same way as the others.
 
 As a peer, it is another version of Chairlift in an environment of its own, to see what a change
-brought.
+brought. Options are those of ``chairlift.LLM``.
 """
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Mapping
+from typing import Any
 
 from driver import Generate, drive
 
 import chairlift
 
 
-def load() -> tuple[str, Generate]:
-    """Load the model named on the command line, in the arithmetic named after it."""
-    model, dtype = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "bfloat16"
-    llm = chairlift.LLM(model, dtype=dtype, enable_prefix_caching=False)
+def load(model: str, options: Mapping[str, Any]) -> tuple[str, Generate]:
+    """Load the model; without prefix caching, unless an option says otherwise."""
+    llm = chairlift.LLM(model, **({"enable_prefix_caching": False} | dict(options)))
     vocab_size = llm.limits.vocab_size
 
     def generate(prompts: list[list[int]], num_output_tokens: int) -> int:
@@ -27,7 +27,7 @@ def load() -> tuple[str, Generate]:
         outputs = llm.generate(prompts, params, use_progress=False)
         return sum(len(output.choices[0].token_ids) for output in outputs)
 
-    return f"chairlift {chairlift.__version__} {dtype}", generate
+    return f"chairlift {chairlift.__version__}", generate
 
 
 if __name__ == "__main__":

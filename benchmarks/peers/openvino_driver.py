@@ -1,13 +1,13 @@
 """OpenVINO GenAI's continuous batching on the CPU, for ``peers.py``; runs in its own environment.
 
-The model is a folder made by ``optimum-cli export openvino``. Prefix caching is off, as it is for
-Chairlift in this comparison, and the scheduler's limits leave all requests running at once.
+The model is a folder made by ``optimum-cli export openvino``. The scheduler's limits leave all
+requests running at once. Options: ``kv_gib``, and ``prefix_caching``, off if not given.
 """
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import openvino
@@ -18,15 +18,14 @@ KV_CACHE_GIB = 4
 MAX_NUM_BATCHED_TOKENS, MAX_NUM_SEQS = 2048, 128
 
 
-def load() -> tuple[str, Generate]:
-    """Start the pipeline on the model folder named on the command line."""
-    folder = Path(sys.argv[1])
+def load(model: str, options: Mapping[str, Any]) -> tuple[str, Generate]:
+    """Start the pipeline on a model folder."""
     scheduler = openvino_genai.SchedulerConfig()
-    scheduler.cache_size = KV_CACHE_GIB
+    scheduler.cache_size = options.get("kv_gib", KV_CACHE_GIB)
     scheduler.max_num_batched_tokens = MAX_NUM_BATCHED_TOKENS
     scheduler.max_num_seqs = MAX_NUM_SEQS
-    scheduler.enable_prefix_caching = False
-    pipeline = openvino_genai.ContinuousBatchingPipeline(str(folder), scheduler, "CPU", {}, {})
+    scheduler.enable_prefix_caching = options.get("prefix_caching", False)
+    pipeline = openvino_genai.ContinuousBatchingPipeline(model, scheduler, "CPU", {}, {})
 
     def generate(prompts: list[list[int]], num_output_tokens: int) -> int:
         config = openvino_genai.GenerationConfig()
@@ -37,7 +36,7 @@ def load() -> tuple[str, Generate]:
         results = pipeline.generate(inputs, [config] * len(inputs))
         return sum(len(result.m_generation_ids[0]) for result in results)
 
-    return f"openvino-genai {openvino_genai.__version__} {folder.name}", generate
+    return f"openvino-genai {openvino_genai.__version__}", generate
 
 
 if __name__ == "__main__":

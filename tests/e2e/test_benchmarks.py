@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import statistics
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from chairlift.models.loader import load_model
 
 pytestmark = pytest.mark.e2e
 
@@ -18,6 +21,11 @@ TIMEOUT_S = 120
 
 def run(script: str, *words: str) -> list[dict[str, Any]]:
     """Run a benchmark; give the JSON lines it printed."""
+    return [json.loads(line) for line in run_text(script, *words).splitlines()]
+
+
+def run_text(script: str, *words: str) -> str:
+    """Run a benchmark; give what it printed."""
     done = subprocess.run(
         [sys.executable, str(BENCHMARKS / script), *words],
         capture_output=True,
@@ -26,7 +34,7 @@ def run(script: str, *words: str) -> list[dict[str, Any]]:
     )
     if done.returncode != 0:
         raise AssertionError(done.stderr)
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return done.stdout
 
 
 def test_throughput_reports_rates_and_a_breakdown_that_adds_up(random_model_path: Path) -> None:
@@ -52,14 +60,46 @@ def test_startup_reports_readiness_and_first_tokens(random_model_path: Path) -> 
     assert medians["medians"]["first_request_ttft_ms"] > 0
 
 
-def test_peers_compares_two_engines_in_turn(random_model_path: Path) -> None:
-    model = str(random_model_path)
-    _, loads, case = run(
-        "peers.py",
-        *("--model", model, "--peer", "chairlift", "--peer-python", sys.executable),
-        *("--peer-model", model, "--cases", "2:4:3", "--rounds", "2"),
+def test_peers_compares_engines_in_turn(random_model_path: Path, tmp_path: Path) -> None:
+    suite = tmp_path / "suite.toml"
+    suite.write_text(
+        f"""cases = "2:4:3,1:40:1"
+
+        [[engine]]
+        name = "ours"
+        driver = "chairlift"
+        model = "{{dir}}/{random_model_path.name}"
+        format = "16-bit"
+        env = {{ CHAIRLIFT_ISA = "portable" }}
+
+        [[engine]]
+        name = "before"
+        driver = "chairlift"
+        model = "{{dir}}/{random_model_path.name}"
+        format = "16-bit"
+        options = {{ dtype = "float32" }}
+        is_peer = true
+        """
     )
-    assert len(loads) == 2
-    assert all(len(rates) == 2 for rates in case["all"].values())
-    ours, peer = case["output_tokens_per_s"].values()
-    assert case["ratio"] == pytest.approx(ours / peer, rel=0.01)
+    folder = ("--dir", str(random_model_path.parent))
+    text = run_text("peers.py", str(suite), *folder, "--rounds", "2")
+    records = [json.loads(line) for line in text.splitlines()[1:3]]
+    assert [record["engine"] for record in records] == ["ours", "before"]
+    for record in records:
+        assert list(map(len, record["tokens_per_s"].values())) == [2, 2]
+    assert "| tokens/s | 2 x 4, output | 1 x 40, prefill |" in text
+    cells = next(line for line in text.splitlines() if "ours / best peer" in line).split("|")
+    medians = [statistics.median(record["tokens_per_s"]["2:4:3"]) for record in records]
+    assert float(cells[2]) == pytest.approx(medians[0] / medians[1], abs=0.02)
+
+
+def test_a_random_model_of_a_shape_can_be_loaded(random_model_path: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "random"
+    run_text("random_model.py", "tiny", str(folder), "--tokenizer", str(random_model_path))
+    model = load_model(str(folder))
+    assert (model.spec.num_layers, model.spec.hidden_size, model.spec.vocab_size) == (2, 64, 300)
+    assert model.spec.attention_bias
+    weights = {tensor.name: tensor.data.tobytes() for tensor in model.weights}
+    first, second = (weights[f"layers.{i}.q_proj"] for i in (0, 1))
+    assert len(first) == len(second)
+    assert first != second
