@@ -23,6 +23,7 @@ class ActivationRows {
   std::byte* row(int64_t index) const { return memory_.data() + index * stride_ * element_bytes_; }
   float* float_row(int64_t index) const { return reinterpret_cast<float*>(row(index)); }
   int64_t stride() const { return stride_; }  // elements
+  size_t bytes() const { return memory_.bytes(); }
 
  private:
   int64_t element_bytes_;

@@ -74,6 +74,12 @@ Model::Model(ModelShape shape, ElementType type, int num_threads, int max_num_ba
   }
 }
 
+size_t Model::buffer_bytes() const {
+  return residual_.bytes() + normed_.bytes() + qkv_.bytes() + attended_.bytes() +
+         activated_.bytes() + gemm_scratch_.bytes() +
+         attention_scratch_.size() * sizeof(AttentionScratch);
+}
+
 void Model::allocate_kv(int num_blocks, int block_size) {
   const KvShape kv_shape = {shape_.num_layers, shape_.num_kv_heads, shape_.head_dim, type_};
   swap_.reset();

@@ -51,6 +51,8 @@ class Model {
 
   const ModelShape& shape() const { return shape_; }
   size_t weight_bytes() const { return weights_.bytes(); }
+  // What a step of max_num_batched_tokens tokens needs besides weights and KV cache.
+  size_t buffer_bytes() const;
   int max_num_batched_tokens() const { return max_tokens_; }
   Isa isa() const { return isa_; }
   ThreadTeam& team() { return team_; }

@@ -200,6 +200,7 @@ void bind_model(nb::module_& m) {
       .def("timers", &timers)
       .def("reset_timers", [](Model& model) { model.timers().reset(); })
       .def_prop_ro("weight_bytes", &Model::weight_bytes)
+      .def_prop_ro("buffer_bytes", &Model::buffer_bytes)
       .def_prop_ro(
           "team", [](Model& model) -> ThreadTeam& { return model.team(); },
           nb::rv_policy::reference_internal)

@@ -25,6 +25,7 @@ LEVELS = {
     "outputs": 0,
     "config": 0,
     "model_spec": 0,
+    "process_memory": 0,
     "tokenizer_source": 0,
     "core": 1,
     "tokenization": 1,

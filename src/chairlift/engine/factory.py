@@ -20,7 +20,8 @@ from chairlift.inputs import CoreRequest
 from chairlift.kernels.cpu_model import CpuModel
 from chairlift.models.loaded_model import LoadedModel
 from chairlift.models.loader import load_model
-from chairlift.runner.cpu_runner import CpuRunner
+from chairlift.process_memory import resident_bytes
+from chairlift.runner.cpu_runner import CpuRunner, logits_bytes
 from chairlift.runner.memory import KVPoolSize, kv_pool_size, usable_memory_bytes
 from chairlift.runner.sampler import Sampler
 from chairlift.runner.swap import open_swap_space, swap_memory_bytes
@@ -64,9 +65,13 @@ def build_core_of(config: EngineConfig, model: LoadedModel, timer: PhaseTimer) -
         ModelLoadError: A weight is missing.
     """
     max_model_len = _max_model_len(config, model)
+    base_bytes = resident_bytes()
     cpu_model = load_weights(config, model, timer)
+    step_bytes = cpu_model.buffer_bytes + logits_bytes(model.spec.vocab_size)
     with timer.phase("kv pool"):
-        pool = _kv_pool(config, cpu_model, max_model_len)
+        pool = _kv_pool(
+            config, cpu_model, max_model_len, max(0, usable_memory_bytes() - step_bytes)
+        )
         cpu_model.allocate_kv(pool.num_blocks, config.cache.block_size)
         swap = open_swap_space(
             cpu_model,
@@ -108,6 +113,7 @@ def build_core_of(config: EngineConfig, model: LoadedModel, timer: PhaseTimer) -
         kv_pool_reason=pool.reason,
         stats=core.stats(),
         phases=timer.phases,
+        other_bytes=base_bytes + step_bytes + swap_memory_bytes(config.cache),
     )
     return BuiltCore(core, info)
 
@@ -166,19 +172,20 @@ def _max_model_len(config: EngineConfig, model: LoadedModel) -> int:
     return asked or own
 
 
-def _kv_pool(config: EngineConfig, cpu_model: CpuModel, max_model_len: int) -> KVPoolSize:
+def _kv_pool(
+    config: EngineConfig, cpu_model: CpuModel, max_model_len: int, usable_bytes: int
+) -> KVPoolSize:
     """Size the pool; a second tier in memory is kept out of what it may have."""
-    usable_bytes, swap_bytes = usable_memory_bytes(), swap_memory_bytes(config.cache)
+    swap_bytes = swap_memory_bytes(config.cache)
     if swap_bytes >= usable_bytes:
         raise ConfigError(
             f"swap_space {config.cache.swap_space:g} GiB does not fit into memory: this process "
             f"may use only {usable_bytes} more bytes; lower it, or set swap_path to a folder"
         )
-    usable_bytes -= swap_bytes
     return kv_pool_size(
         config.cache,
         bytes_per_block=cpu_model.kv_bytes_per_block(config.cache.block_size),
         max_model_len=max_model_len,
         max_num_seqs=config.scheduler.max_num_seqs,
-        usable_bytes=usable_bytes,
+        usable_bytes=usable_bytes - swap_bytes,
     )

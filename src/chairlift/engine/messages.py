@@ -85,6 +85,8 @@ class EngineInfo:
         kv_pool_reason: Which setting or limit decided its size.
         stats: Before the first step.
         phases: Name and seconds of each part of the start, in order.
+        other_bytes: Memory of the engine's process besides weights and pool, once a step has been
+            as large as it may: interpreter, libraries, activations, logits.
     """
 
     limits: EngineLimits
@@ -98,6 +100,7 @@ class EngineInfo:
     kv_pool_reason: str
     stats: CoreStats
     phases: tuple[tuple[str, float], ...] = ()
+    other_bytes: int = 0
 
 
 class EngineListener(Protocol):

@@ -233,6 +233,11 @@ class CpuModel:
         return self._model.weight_bytes
 
     @property
+    def buffer_bytes(self) -> int:
+        """Memory of the activations of the largest batch, and of the kernels' own scratch."""
+        return self._model.buffer_bytes
+
+    @property
     def team(self) -> _native.ThreadTeam:
         """The threads themselves, for work between two calls; they live as long as the model."""
         return self._model.team

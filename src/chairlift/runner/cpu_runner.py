@@ -27,6 +27,11 @@ MAX_LOGITS_ROWS = 64
 """Rows of logits computed at a time, so that their buffer stays small however large the step is."""
 
 
+def logits_bytes(vocab_size: int) -> int:
+    """Memory of the buffer for logits."""
+    return MAX_LOGITS_ROWS * vocab_size * np.dtype(np.float32).itemsize
+
+
 class StepModel(SwapModel, Protocol):
     """What the runner needs of a model; :class:`~chairlift.kernels.cpu_model.CpuModel` is one."""
 

@@ -19,6 +19,7 @@ from chairlift.engine.async_engine import AsyncEngine
 from chairlift.engine.child import EngineChild
 from chairlift.engine.front import Front
 from chairlift.engine.start import StartReport
+from chairlift.process_memory import resident_bytes
 from chairlift.server.listening import bind, url_of
 from chairlift.server.process_start import process_started_s
 from chairlift.server.settings import ServerSettings
@@ -124,6 +125,7 @@ def _ready_text(engine: AsyncEngine, settings: ServerSettings, url: str) -> str:
             f"({_mib(info.kv_pool_bytes)}, {info.kv_pool_reason}); a request may have "
             f"{info.limits.max_total_tokens} tokens",
             *_swap_text(engine),
+            _memory_text(engine),
             f"Ready in {ready_s:.2f} s: {phases}",
             f"Web: {url}/ (API reference: {url}/docs)",
             f"API: {url}/v1",
@@ -141,6 +143,19 @@ def _swap_text(engine: AsyncEngine) -> list[str]:
         f"Swap space: {limits.num_swap_blocks} KV blocks, {limits.swap_block_s * 1e3:.2g} ms to "
         "copy one"
     ]
+
+
+def _memory_text(engine: AsyncEngine) -> str:
+    """What both processes will hold, which is less as long as the pool has not been filled."""
+    info = engine.info
+    parts = {
+        "weights": info.weight_bytes,
+        "KV pool": info.kv_pool_bytes,
+        "engine": info.other_bytes,
+        "HTTP process": resident_bytes(),
+    }
+    shown = ", ".join(f"{name} {num_bytes / 2**20:.0f}" for name, num_bytes in parts.items())
+    return f"Memory: {_mib(sum(parts.values()))} once the KV pool is full: {shown}"
 
 
 def _start_times(report: StartReport) -> tuple[float, str]:
