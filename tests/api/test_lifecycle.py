@@ -80,6 +80,40 @@ def test_a_signal_lets_a_running_stream_end_and_then_the_server(
     assert own_server.wait_exit() == 0
 
 
+def test_a_stopped_engine_is_noticed_and_forgiven_when_it_goes_on(random_model_path: Path) -> None:
+    server = start_server(random_model_path, "--engine-timeout", "1.5", "--num-kv-blocks", "64")
+
+    def status() -> str:
+        return str(server.http.get("/health").json()["status"])
+
+    pid = server.engine_pid()
+    os.kill(pid, signal.SIGSTOP)
+    server.wait_until(lambda: status() == "unresponsive", "the silence is noticed")
+    assert server.metric("engine_silence_seconds") > 1.5
+    os.kill(pid, signal.SIGCONT)
+    server.wait_until(lambda: status() == "ok", "it is heard again")
+    assert server.complete("on", max_tokens=2)["usage"]["completion_tokens"] == 2
+    server.process.terminate()
+    assert server.wait_exit() == 0
+
+
+def test_sigterm_during_the_start_is_told_and_has_its_exit_code(random_model_path: Path) -> None:
+    command = [sys.executable, "-m", "chairlift", "serve", str(random_model_path), "--port", "0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    deadline_s = time.monotonic() + WAIT_S
+    while not (engine := children.read_text()):
+        assert time.monotonic() < deadline_s
+    os.kill(int(engine), signal.SIGSTOP)  # so that it cannot become ready
+    assert process.stderr is not None
+    while "Loading" not in process.stderr.readline():
+        assert process.poll() is None
+    process.terminate()
+    assert process.wait(WAIT_S) == 143
+    assert "stopped with SIGTERM before it was ready" in process.stderr.read()
+    process.stderr.close()
+
+
 def test_a_stream_that_outlasts_the_shutdown_ends_in_an_error(random_model_path: Path) -> None:
     flags = ("--num-kv-blocks", "1024", "--shutdown-timeout", "0.05")
     server = start_server(random_model_path, *flags)

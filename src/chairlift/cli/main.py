@@ -1,16 +1,18 @@
 """The ``chairlift`` command, and how each of its sub-commands may end.
 
 Exit codes: 0 done; 1 the engine failed; 2 something in the command line, the input or the model
-is wrong; 130 stopped with Ctrl-C. Errors are one line on standard error; ``--debug`` before the
-sub-command shows where they came from.
+is wrong; 130 stopped with Ctrl-C; 143 stopped with SIGTERM before it served. Errors are one line on
+standard error; ``--debug`` before the sub-command shows where they came from.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from chairlift.errors import ChairliftError, EngineError
@@ -18,7 +20,7 @@ from chairlift.errors import ChairliftError, EngineError
 if TYPE_CHECKING:
     from chairlift.engine.child import EngineChild
 
-EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 130, 143
 
 _HELP_FLAGS = frozenset({"-h", "--help"})
 
@@ -56,11 +58,19 @@ def _engine_child(words: Sequence[str]) -> Iterator[EngineChild | None]:
         return
     from chairlift.engine.child import EngineChild
 
+    # The server takes over the signal once it is ready.
+    before = signal.signal(signal.SIGTERM, _end_before_ready)
     child = EngineChild.spawn()
     try:
         yield child
     finally:
         child.end()
+        signal.signal(signal.SIGTERM, before)
+
+
+def _end_before_ready(_number: int, _frame: FrameType | None) -> None:
+    print("chairlift: stopped with SIGTERM before it was ready", file=sys.stderr, flush=True)
+    raise SystemExit(EXIT_TERMINATED)
 
 
 def _run_command(words: Sequence[str], child: EngineChild | None) -> int:

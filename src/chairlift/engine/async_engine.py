@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from functools import partial
 
@@ -56,6 +57,7 @@ class AsyncEngine:
         self._processor = OutputProcessor(started.front.tokenizer)
         self._admission = Admission(started.info.limits.max_num_waiting)
         self._core_stats = started.info.stats
+        self._heard_s = time.monotonic()
         self._mailboxes: dict[str, Mailbox] = {}
         self._unended: set[str] = set()  # ids in the core, until it says they have ended
         self._unsent: list[CoreRequest] = []
@@ -130,6 +132,15 @@ class AsyncEngine:
     def is_alive(self) -> bool:
         """False once the engine has died or been closed."""
         return not self._death.done()
+
+    @property
+    def silence_s(self) -> float:
+        """Seconds since the engine loop was last heard of.
+
+        An idle one speaks every second, a busy one after each step: a long silence means that its
+        process is stopped or hangs. It may come back.
+        """
+        return time.monotonic() - self._heard_s
 
     @property
     def is_draining(self) -> bool:
@@ -255,6 +266,7 @@ class AsyncEngine:
     def on_step(self, batch: StepBatch) -> None:
         """As :class:`~chairlift.engine.messages.EngineListener`."""
         self._core_stats = batch.stats
+        self._heard_s = time.monotonic()
         ended = [out.request_id for out in batch.outputs if out.finish_reason is not None]
         if ended:
             self._unended.difference_update(ended)

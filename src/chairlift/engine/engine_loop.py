@@ -21,6 +21,9 @@ from chairlift.errors import RequestError
 from chairlift.inputs import CoreRequest
 from chairlift.outputs import FinishReason, StepOutput
 
+HEARTBEAT_S = 1.0
+"""How often an engine that has nothing to do says that it is there, in seconds."""
+
 
 class Inbox(Protocol):
     """Where commands arrive."""
@@ -40,12 +43,14 @@ def run_engine_loop(
     inbox: Inbox,
     send: Callable[[StepBatch | Inspection], None],
     clock: Callable[[], float] = time.monotonic,
+    heartbeat_s: float | None = None,
 ) -> None:
     """Run steps while there is work and wait for commands while there is none, until ``Stop``.
 
     Args:
         send: Takes what each turn gave, and answers to questions. Must not block for long: the
             next step waits for it.
+        heartbeat_s: Send an empty batch at least so often while idle; ``None``: never.
 
     Raises:
         EngineDeadError: Steps keep failing.
@@ -53,7 +58,8 @@ def run_engine_loop(
     """
     while True:
         outputs: list[StepOutput] = []
-        for command in inbox.receive(core.wait_s()):
+        wait_s = core.wait_s()
+        for command in inbox.receive(heartbeat_s if wait_s is None else wait_s):
             if isinstance(command, Stop):
                 return
             if isinstance(command, Inspect):

@@ -155,10 +155,10 @@ def _serve(inbox: SocketInbox, sender: Sender, started_s: float) -> int:
 
 
 def _run(core: EngineCore, inbox: SocketInbox, send: Callable[[object], None]) -> int:
-    from chairlift.engine.engine_loop import run_engine_loop
+    from chairlift.engine.engine_loop import HEARTBEAT_S, run_engine_loop
 
     try:
-        run_engine_loop(core, inbox, send)
+        run_engine_loop(core, inbox, send, heartbeat_s=HEARTBEAT_S)
     except Exception as error:
         _LOGGER.exception("the engine loop has died")
         send(LoopDied(f"{type(error).__name__}: {error}"))

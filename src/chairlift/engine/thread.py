@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 
 from chairlift.engine.engine_core import EngineCore
-from chairlift.engine.engine_loop import run_engine_loop
+from chairlift.engine.engine_loop import HEARTBEAT_S, run_engine_loop
 from chairlift.engine.messages import Command, EngineListener, Inspection, StepBatch, Stop
 from chairlift.errors import EngineDeadError
 
@@ -79,7 +79,7 @@ class EngineThread:
                 self._call(listener.on_inspection, message)
 
         try:
-            run_engine_loop(self._core, self._inbox, send)
+            run_engine_loop(self._core, self._inbox, send, heartbeat_s=HEARTBEAT_S)
         except Exception as error:
             _LOGGER.exception("the engine loop has died")
             reason = f"the engine has died: {type(error).__name__}: {error}"

@@ -62,7 +62,7 @@ def create_app(engine: EngineClient, settings: ServerSettings) -> App:
         engine=engine,
         settings=settings,
         texts=TokenTexts(engine.tokenizer),
-        metrics=MetricsPage(engine.stats, names[0]),
+        metrics=MetricsPage(engine.stats, names[0], lambda: engine.silence_s),
         door=Door(engine, settings.tenants),
     )
     add_error_handlers(app)

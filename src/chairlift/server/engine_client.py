@@ -113,6 +113,11 @@ class EngineClient(Protocol):
         """False once the engine has ended for good."""
         ...
 
+    @property
+    def silence_s(self) -> float:
+        """Seconds since the engine was last heard of; it speaks at least every second if idle."""
+        ...
+
     def check_admission(self, num_choices: int = 1, *, num_entering: int = 0) -> None:
         """Raise ``EngineOverloadedError``, ``EngineDrainingError`` or ``EngineDeadError``."""
         ...

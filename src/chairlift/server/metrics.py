@@ -33,11 +33,17 @@ class MetricsPage:
     Args:
         read_stats: Gives the engine's numbers of this moment.
         model_name: Value of the label ``model_name``, which all metrics have.
+        read_silence_s: Gives how long nothing has been heard of the engine, in seconds.
     """
 
-    def __init__(self, read_stats: Callable[[], EngineStats], model_name: str) -> None:
+    def __init__(
+        self,
+        read_stats: Callable[[], EngineStats],
+        model_name: str,
+        read_silence_s: Callable[[], float],
+    ) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(_EngineCollector(read_stats, model_name))
+        self._registry.register(_EngineCollector(read_stats, model_name, read_silence_s))
 
     def render(self) -> bytes:
         """The whole page."""
@@ -45,8 +51,14 @@ class MetricsPage:
 
 
 class _EngineCollector(Collector):
-    def __init__(self, read_stats: Callable[[], EngineStats], model_name: str) -> None:
+    def __init__(
+        self,
+        read_stats: Callable[[], EngineStats],
+        model_name: str,
+        read_silence_s: Callable[[], float],
+    ) -> None:
         self._read_stats = read_stats
+        self._read_silence_s = read_silence_s
         self._values = [model_name]
 
     def describe(self) -> list[Metric]:
@@ -175,6 +187,14 @@ class _EngineCollector(Collector):
         steps = CounterMetricFamily("chairlift:steps", "Steps computed.", labels=_LABELS)
         steps.add_metric(self._values, stats.step_times.num_steps)
         yield steps
+        silence = GaugeMetricFamily(
+            "chairlift:engine_silence_seconds",
+            "Since the engine was last heard of: long only in a long step, or while its process is "
+            "stopped or hangs.",
+            labels=_LABELS,
+        )
+        silence.add_metric(self._values, self._read_silence_s())
+        yield silence
         seconds = CounterMetricFamily(
             "chairlift:step_seconds", "Time of steps, by part.", labels=[*_LABELS, "part"]
         )

@@ -40,10 +40,15 @@ async def get_model(request: Request) -> Response:
 
 
 async def health(request: Request) -> Response:
-    """Whether new requests are served: 200, or 503 once the engine is dead or the server ends."""
+    """Whether new requests are served: 200, or 503 once the engine is dead or the server ends.
+
+    503 as well while nothing is heard of the engine for longer than ``--engine-timeout``.
+    """
     context = context_of(request)
     if not context.engine.is_alive:
         return _json({"status": "dead"}, 503)
+    if context.engine.silence_s > context.settings.engine_timeout_s:
+        return _json({"status": "unresponsive"}, 503)
     if context.is_draining:
         return _json({"status": "draining"}, 503)
     return _json({"status": "ok"})

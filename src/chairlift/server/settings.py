@@ -26,6 +26,8 @@ class ServerSettings:
         root_path: Path prefix that a reverse proxy removes, for links in the documentation.
         max_body_bytes: Largest request body; beyond it requests are refused (HTTP 413).
         shutdown_timeout_s: How long SIGTERM and SIGINT wait for running requests, in seconds.
+        engine_timeout_s: How long the engine may say nothing before /health answers 503, in
+            seconds. It is silent during a step, so this must be more than the longest one.
         access_log: Write a line per request.
     """
 
@@ -38,6 +40,7 @@ class ServerSettings:
     root_path: str = ""
     max_body_bytes: int = 16 * MIB
     shutdown_timeout_s: float = 30.0
+    engine_timeout_s: float = 30.0
     access_log: bool = False
 
     def __post_init__(self) -> None:
@@ -51,6 +54,11 @@ class ServerSettings:
             raise ConfigError(
                 "shutdown_timeout_s must be between 0 and 86400 seconds, "
                 f"got {self.shutdown_timeout_s}"
+            )
+        if not 1.5 <= self.engine_timeout_s <= 86400.0:
+            raise ConfigError(
+                "engine_timeout_s must be between 1.5 (an idle engine speaks every second) and "
+                f"86400 seconds, got {self.engine_timeout_s}"
             )
         if any(not name for name in self.served_model_name):
             raise ConfigError("served_model_name must not be empty")

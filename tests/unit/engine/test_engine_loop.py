@@ -55,6 +55,14 @@ def test_it_waits_when_idle_and_runs_while_there_is_work() -> None:
     assert batches[0].now_s == 5.0
 
 
+def test_an_idle_engine_says_that_it_is_there() -> None:
+    inbox = ScriptedInbox([], [], [Stop()])
+    batches: list[StepBatch] = []
+    run_engine_loop(_core(), inbox, batches.append, heartbeat_s=2.0)
+    assert inbox.timeouts == [2.0, 2.0, 2.0]
+    assert [batch.outputs for batch in batches] == [[], []]
+
+
 def test_the_last_batch_shows_an_idle_engine() -> None:
     batches = _run(_core(), ScriptedInbox([AddRequests((make_request("a", 3),))]))
     assert batches[-1].stats.scheduler.num_running == 0

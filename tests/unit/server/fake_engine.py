@@ -181,6 +181,7 @@ class FakeEngine:
         self.tokenizer = ByteTokenizer()
         self.chat_template: PlainChatTemplate | None = PlainChatTemplate()
         self.input_processor = FakeInputProcessor(self.limits)
+        self.silent_for_s = 0.0
         self.idle = asyncio.Event()
         self.idle.set()
         self.gate.set()
@@ -287,6 +288,10 @@ class FakeEngine:
 
     async def close(self) -> None:
         self.is_closed = True
+
+    @property
+    def silence_s(self) -> float:
+        return self.silent_for_s
 
     @property
     def is_alive(self) -> bool:

@@ -56,6 +56,28 @@ async def test_health_is_good_until_the_engine_dies(
     assert (answer.status_code, answer.json()) == (503, {"status": "dead"})
 
 
+async def test_health_is_bad_while_nothing_is_heard_of_the_engine(
+    client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    for silent_for_s, expected in (
+        (29.0, (200, "ok")),
+        (31.0, (503, "unresponsive")),
+        (0.5, (200, "ok")),
+    ):
+        engine.silent_for_s = silent_for_s
+        answer = await client.get("/health")
+        assert (answer.status_code, answer.json()["status"]) == expected
+        page = (await client.get("/metrics")).text
+        assert f'chairlift:engine_silence_seconds{{model_name="fake"}} {silent_for_s}' in page
+
+
+@pytest.mark.parametrize("path", ["/health", "/ping", "/version", "/metrics", "/v1/models"])
+async def test_what_can_be_read_can_be_asked_for_its_head(
+    client: httpx.AsyncClient, path: str
+) -> None:
+    assert (await client.head(path)).status_code == 200
+
+
 async def test_health_is_bad_while_draining(engine: FakeEngine) -> None:
     app = create_app(engine, ServerSettings())
     app.state.context.is_draining = True
