@@ -177,7 +177,7 @@ def _kv_pool(
 ) -> KVPoolSize:
     """Size the pool; a second tier in memory is kept out of what it may have."""
     swap_bytes = swap_memory_bytes(config.cache)
-    if swap_bytes >= usable_bytes:
+    if swap_bytes and swap_bytes >= usable_bytes:
         raise ConfigError(
             f"swap_space {config.cache.swap_space:g} GiB does not fit into memory: this process "
             f"may use only {usable_bytes} more bytes; lower it, or set swap_path to a folder"
