@@ -39,11 +39,11 @@ def time_to_first_token_s(server: Server, prompt: list[int]) -> float:
     return elapsed_s
 
 
-def test_the_first_request_is_as_fast_as_the_second(own_server: Server) -> None:
+def test_the_first_request_is_as_fast_as_later_ones(own_server: Server) -> None:
     """vllm-ascend#7193: readiness means warmed up; 50 ms are left to other processes."""
     first_s = time_to_first_token_s(own_server, list(range(40, 168)))
-    second_s = time_to_first_token_s(own_server, list(range(41, 169)))
-    assert first_s < 2 * second_s + 0.05
+    later_s = [time_to_first_token_s(own_server, list(range(i, i + 128))) for i in (41, 42, 43)]
+    assert first_s < 2 * max(later_s) + 0.05
 
 
 def test_the_start_is_reported_with_its_parts_and_what_to_try(own_server: Server) -> None:
