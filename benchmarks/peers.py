@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -104,6 +105,7 @@ def main() -> None:
     wanted = args.only.split(",") if args.only else [spec.name for spec in suite.engines]
     if unknown := set(wanted) - {spec.name for spec in suite.engines}:
         parser.error(f"{args.suite} has no engine {', '.join(sorted(unknown))}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the engines are ended, too
     engines = [Engine(spec) for spec in suite.engines if spec.name in wanted]
     tokens = sum(map(num_counted_tokens, cases)) * args.rounds
     print(json.dumps(describe_machine() | {"tokens_per_engine": tokens}), flush=True)
