@@ -33,6 +33,7 @@ class EngineSpec:
         options: For the driver.
         env: Variables of its environment.
         is_peer: Compared with, rather than compared.
+        max_rounds: It sits out the rounds after so many; 0: none. For engines far behind.
     """
 
     name: str
@@ -43,6 +44,7 @@ class EngineSpec:
     options: dict[str, Any] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
     is_peer: bool = False
+    max_rounds: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,14 @@
 
 Each engine is loaded once, in a process of its own, and stopped (SIGSTOP) while it is not asked.
 For each case every round gives the batch to one engine after another, each round beginning with the
-next one. A table has medians, ranges, and ratios to the best peer: the best that stores weights in
+next one. Tables have medians, ranges, and ratios to the best peer: the best that stores weights in
 the same format, and the best of all. Suites of engines and cases are in ``benchmarks/peers``; the
 folder given as ``--dir`` holds the peers' environments and models:
 
-    python benchmarks/peers.py benchmarks/peers/smollm2.toml --dir ~/peers
+    python benchmarks/peers.py --dir ~/peers benchmarks/peers/smollm2.toml
 
-``--only`` leaves engines out. Compare only figures of one run, on a machine with nothing else to
-do.
+Several suites are run one after the other. ``--only`` leaves engines out. Compare only figures of
+one run, on a machine with nothing else to do.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from peer_engine import Engine, Suite, num_counted_tokens, read_suite
+from peer_engine import Engine, Suite, read_suite
 from workload import Case, describe_machine, parse_cases, with_prompts
 
 
@@ -31,6 +31,8 @@ def measure(engines: Sequence[Engine], cases: list[Case], num_rounds: int, suite
         for round_number in range(num_rounds):
             first = round_number % len(engines)
             for engine in (*engines[first:], *engines[:first]):
+                if round_number >= (engine.spec.max_rounds or num_rounds):
+                    continue
                 rate = engine.run(case, prompts, is_cached=suite.is_cached)
                 note = f"{case}, round {round_number + 1}, {engine.spec.name}: {rate:.1f}"
                 print(note, file=sys.stderr, flush=True)
@@ -89,37 +91,43 @@ def _row(*cells: str) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def main() -> None:
-    """Read the command line, run the engines, print records and tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("suite", type=Path)
-    parser.add_argument("--dir", default=Path(), type=Path, help="folder of the peers")
-    parser.add_argument("--only", default="", help="names of engines, comma-separated")
-    parser.add_argument("--cases", type=parse_cases, help="instead of the suite's")
-    parser.add_argument("--rounds", default=3, type=int)
-    args = parser.parse_args()
-    suite = read_suite(args.suite, args.dir.expanduser().absolute())
-    cases = args.cases or parse_cases(suite.cases)
-    wanted = args.only.split(",") if args.only else [spec.name for spec in suite.engines]
-    if unknown := set(wanted) - {spec.name for spec in suite.engines}:
-        parser.error(f"{args.suite} has no engine {', '.join(sorted(unknown))}")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the engines are ended, too
-    engines = [Engine(spec) for spec in suite.engines if spec.name in wanted]
-    tokens = sum(map(num_counted_tokens, cases)) * args.rounds
-    print(json.dumps(describe_machine() | {"tokens_per_engine": tokens}), flush=True)
+def run_suite(suite: Suite, only: Sequence[str], cases: list[Case], num_rounds: int) -> None:
+    """Load the engines of a suite, run them, end them, print records and tables."""
+    engines = [Engine(spec) for spec in suite.engines if not only or spec.name in only]
     try:
         for engine in engines:
             engine.start()
             print(f"{engine.spec.name}: loaded in {engine.load_s} s", file=sys.stderr, flush=True)
-        measure(engines, cases, args.rounds, suite)
+        measure(engines, cases, num_rounds, suite)
     finally:
         for engine in engines:
             engine.stop()
     for engine in engines:
         print(json.dumps(as_record(engine)))
-    print("\n".join(["", *rate_table(engines, cases), "", *ratio_table(engines, cases)]))
+    tables = ["", *rate_table(engines, cases), "", *ratio_table(engines, cases), ""]
+    print("\n".join(tables), flush=True)
+
+
+def main() -> None:
+    """Read the command line and run the suites."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("suite", type=Path, nargs="+")
+    parser.add_argument("--dir", default=Path(), type=Path, help="folder of the peers")
+    parser.add_argument("--only", default="", help="names of engines, comma-separated")
+    parser.add_argument("--cases", type=parse_cases, help="instead of the suite's")
+    parser.add_argument("--rounds", default=3, type=int)
+    args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the engines are ended, too
+    only = args.only.split(",") if args.only else []
+    print(json.dumps(describe_machine()), flush=True)
+    for path in args.suite:
+        suite = read_suite(path, args.dir.expanduser().absolute())
+        if unknown := set(only) - {spec.name for spec in suite.engines}:
+            parser.error(f"{path} has no engine {', '.join(sorted(unknown))}")
+        print(f"\n{path.stem}", flush=True)
+        run_suite(suite, only, args.cases or parse_cases(suite.cases), args.rounds)
 
 
 if __name__ == "__main__":
