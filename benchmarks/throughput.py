@@ -5,12 +5,17 @@ included, greedy, past the end-of-sequence token, without the prefix cache.
 
     python benchmarks/throughput.py
     python benchmarks/throughput.py --cases 64:64:128 --repeat 5 --dtype float32
+    python benchmarks/throughput.py --cases many,long --repeat 1
 
-Prints one JSON line about the machine and the engine, then one per case. Rates are medians over the
-repetitions. ``step`` is the mean step of the median repetition, in milliseconds, by part, and
-``share`` each part's share of it; ``rest`` is what is not inside any part: the loop, and in
-``LLM.generate`` submitting the requests. ``overhead_share`` is everything but the model and the
-sampler.
+Takes every setting of the engine as a flag too; it runs as many requests at once as the largest
+case has. Prints one JSON line about the machine and the engine, then one per case.
+
+Rates are medians over the repetitions. ``step`` is the mean step of the median repetition, in
+milliseconds, by part, and ``share`` each part's share of it; ``rest`` is what is not inside any
+part: the loop, and in ``LLM.generate`` submitting the requests. ``overhead_share`` is everything
+but the model and the sampler. ``memory_mb`` has what the process holds once it has started
+(``resident``), of that the weights and the rest (``overhead``), and the size of the KV pool, which
+comes to it as it is used; ``most_resident_mb`` of a case is the most held until its end.
 """
 
 from __future__ import annotations
@@ -20,9 +25,13 @@ import dataclasses
 import json
 import statistics
 import time
+from pathlib import Path
+from typing import Any
 
 from chairlift import LLM, SamplingParams
+from chairlift.config import SchedulerConfig
 from chairlift.engine.stats import StepTimes
+from engine_flags import add_engine_flags, engine_options
 from workload import DEFAULT_CASES, Case, describe_machine, parse_cases, with_prompts
 
 PARTS = ("schedule", "build", "forward", "logits", "sample", "update", "output")
@@ -79,33 +88,64 @@ def report(case: Case, repetitions: list[Repetition]) -> dict[str, object]:
     }
 
 
+def resident_mb(field: str) -> float:
+    """Read this process's memory in MB from the kernel: ``VmRSS`` now, ``VmHWM`` at most so far."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith(field + ":"):
+            return round(int(line.split()[1]) * 1024 / 1e6, 1)
+    raise RuntimeError(f"/proc/self/status has no {field}")
+
+
+def memory_at_start(llm: LLM) -> dict[str, float]:
+    """Split up what the process holds before the first request."""
+    resident, weights = resident_mb("VmRSS"), round(llm.info.weight_bytes / 1e6, 1)
+    return {
+        "weights": weights,
+        "overhead": round(resident - weights, 1),
+        "resident": resident,
+        "kv_pool": round(llm.info.kv_pool_bytes / 1e6, 1),
+    }
+
+
+def settings_for(cases: list[Case], args: argparse.Namespace) -> dict[str, Any]:
+    """Give all requests of the largest case room in a step, unless the command line differs."""
+    defaults = SchedulerConfig()
+    num_seqs = max(defaults.max_num_seqs, *(case.num_requests for case in cases))
+    return engine_options(
+        args,
+        enable_prefix_caching=False,
+        max_num_seqs=num_seqs,
+        max_num_batched_tokens=max(defaults.max_num_batched_tokens, num_seqs),
+    )
+
+
 def main() -> None:
     """Read the command line, load the model, run the cases."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", default="smollm2-135m")
-    parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
     parser.add_argument("--cases", default=DEFAULT_CASES, type=parse_cases)
     parser.add_argument("--repeat", default=3, type=int)
-    parser.add_argument("--num-threads", default=0, type=int, help="0: as many as allowed")
+    add_engine_flags(parser)
     args = parser.parse_args()
 
     machine = describe_machine()
-    with LLM(
-        args.model, dtype=args.dtype, num_threads=args.num_threads, enable_prefix_caching=False
-    ) as llm:
+    settings = settings_for(args.cases, args)
+    with LLM(**settings) as llm:
         engine = {
             "model": llm.model_name,
             "dtype": llm.info.dtype,
             "isa": llm.info.isa,
             "num_threads": llm.info.num_threads,
+            "settings": settings,
             "load_s": round(sum(seconds for _, seconds in llm.info.phases), 3),
+            "memory_mb": memory_at_start(llm),
         }
         print(json.dumps(machine | engine), flush=True)
         for case, prompts in with_prompts(args.cases, llm.limits.vocab_size):
             repetitions = [run_once(llm, case, prompts) for _ in range(args.repeat)]
-            print(json.dumps(report(case, repetitions)), flush=True)
+            memory = {"most_resident_mb": resident_mb("VmHWM")}
+            print(json.dumps(report(case, repetitions) | memory), flush=True)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 DEFAULT_CASES = "1:32:128,8:64:128,32:64:128,64:64:128,8:1024:1"
+# Cases by name: many requests at once, and long contexts.
+NAMED_CASES = {"many": "128:64:128,256:64:128", "long": "32:1024:64,32:4096:32"}
 FIRST_TOKEN_ID, PAST_LAST_TOKEN_ID = 100, 40_000
 
 
@@ -32,13 +34,14 @@ class Case:
 
 
 def parse_cases(spec: str) -> list[Case]:
-    """Read ``requests:prompt_tokens:output_tokens``, comma-separated.
+    """Read ``requests:prompt_tokens:output_tokens``, or names of cases, comma-separated.
 
     Raises:
         ValueError: Something else was given, or a number below 1.
     """
     cases = []
-    for item in spec.split(","):
+    items = (NAMED_CASES.get(item, item) for item in spec.split(","))
+    for item in ",".join(items).split(","):
         numbers = [int(number) for number in item.split(":")]
         if len(numbers) != 3 or min(numbers) < 1:
             raise ValueError(f"a case is REQUESTS:PROMPT_TOKENS:OUTPUT_TOKENS, got {item!r}")

@@ -39,8 +39,15 @@ def run_text(script: str, *words: str) -> str:
 
 def test_throughput_reports_rates_and_a_breakdown_that_adds_up(random_model_path: Path) -> None:
     words = ("--model", str(random_model_path), "--cases", "1:4:4,3:8:5", "--repeat", "1")
-    machine, *cases = run("throughput.py", *words)
+    settings = ("--num-kv-blocks", "77", "--max-num-batched-tokens", "200", "--dtype", "float32")
+    machine, *cases = run("throughput.py", *words, *settings)
     assert machine["num_threads"] >= 1
+    assert machine["settings"]["num_kv_blocks"] == 77
+    assert machine["settings"]["max_num_batched_tokens"] == 200
+    assert (machine["dtype"], machine["settings"]["enable_prefix_caching"]) == ("float32", False)
+    memory = machine["memory_mb"]
+    assert 0 < memory["weights"] < memory["resident"] <= cases[-1]["most_resident_mb"]
+    assert memory["overhead"] == pytest.approx(memory["resident"] - memory["weights"], abs=0.2)
     assert [(case["requests"], case["steps"]) for case in cases] == [(1, 4), (3, 5)]
     for case in cases:
         assert case["output_tokens_per_s"] > 0

@@ -33,3 +33,13 @@ def test_kernels_reports_the_machine_and_the_phases_of_each_case() -> None:
     for result in report["results"]:
         assert result["best_tokens_per_s"] >= result["tokens_per_s"] > 0
         assert result["phases_ms"]["gate_up"] > 0
+        assert result["floors_ms"].keys() < result["phases_ms"].keys()
+        assert min(result["floors_ms"].values()) > 0
+        assert result["floor_ms"] == pytest.approx(sum(result["floors_ms"].values()), abs=0.001)
+    decode, prefill = (
+        next(r for r in report["results"] if r["case"] == name)
+        for name in ("decode 1 x 128", "prefill 1 x 512")
+    )
+    assert decode["bound_by"]["gate_up"] == "memory"
+    assert prefill["bound_by"]["head"] == "memory"
+    assert prefill["floors_ms"]["gate_up"] > decode["floors_ms"]["gate_up"]
