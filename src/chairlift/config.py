@@ -131,6 +131,15 @@ class SchedulerConfig:
             or auto: what is estimated to take less time, per request.
         max_preemptions: How often a request may lose its KV blocks. After that it returns only
             with blocks for all it may still need, and keeps them. 0: all requests start so.
+        target_itl_s: While requests decode, a step holds as many tokens as it is foretold to
+            compute in so many seconds: prompts are read in smaller pieces, and no more requests
+            run than can all decode in that time. 0: no target.
+        target_ttft_s: Requests that are foretold to start later than so many seconds after they
+            came are refused at once (HTTP 429). 0: no target.
+        max_queue_time_s: Requests that have waited so many seconds without a start are ended
+            (HTTP 503). 0: none are.
+        scheduler_delay_factor: New requests wait for so many times what the last step with a new
+            prompt took, so that prompts gather, unless nothing runs. 0: they do not.
         tenants: Weights and limits of tenants that are not like the others.
     """
 
@@ -145,6 +154,10 @@ class SchedulerConfig:
     max_head_passes: int = 32
     preemption_mode: PreemptionMode = "auto"
     max_preemptions: int = 3
+    target_itl_s: float = 0.0
+    target_ttft_s: float = 0.0
+    max_queue_time_s: float = 0.0
+    scheduler_delay_factor: float = 0.0
     tenants: tuple[TenantConfig, ...] = ()
 
     def __post_init__(self) -> None:
@@ -162,6 +175,16 @@ class SchedulerConfig:
                 raise ConfigError(
                     f"{name} must be above 0 and at most 86400 seconds, got {getattr(self, name)}"
                 )
+        for name in ("target_itl_s", "target_ttft_s", "max_queue_time_s"):
+            if not 0.0 <= getattr(self, name) <= 86400.0:
+                raise ConfigError(
+                    f"{name} must be between 0 and 86400 seconds, got {getattr(self, name)}"
+                )
+        if not 0.0 <= self.scheduler_delay_factor <= 1000.0:
+            raise ConfigError(
+                "scheduler_delay_factor must be between 0 and 1000, "
+                f"got {self.scheduler_delay_factor}"
+            )
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise ConfigError(
                 f"max_num_batched_tokens ({self.max_num_batched_tokens}) must be at least "
@@ -220,6 +243,7 @@ class EngineLimits:
     max_num_waiting: int
     num_swap_blocks: int = 0
     swap_block_s: float = 0.0
+    target_ttft_s: float = 0.0
 
     @property
     def pool_tokens(self) -> int:

@@ -10,9 +10,11 @@ ChairliftError
 │   └── RequestNotFoundError                 HTTP 404, code request_not_found
 ├── EngineError                          our fault or our state
 │   ├── EngineOverloadedError                HTTP 429 with Retry-After
-│   │   └── QuotaExceededError                   HTTP 429: the tenant's own limit
+│   │   ├── QuotaExceededError                   HTTP 429: the tenant's own limit
+│   │   └── StartTooLateError                    HTTP 429: it would start later than the target
 │   ├── EngineDrainingError                  HTTP 503: the server is shutting down
 │   ├── RequestFailedError                   HTTP 500: one request failed in the engine
+│   │   └── QueueTimeoutError                    HTTP 503 with Retry-After: it waited too long
 │   └── EngineDeadError                      HTTP 500; /health turns 503
 └── KernelInputError(ValueError)         wrong shape, dtype or stride handed to a kernel
 
@@ -83,12 +85,24 @@ class QuotaExceededError(EngineOverloadedError):
     """A tenant has used what it may; ``retry_after_s`` says when there is more."""
 
 
+class StartTooLateError(EngineOverloadedError):
+    """A request would start later than wanted; ``retry_after_s`` says when it might not."""
+
+
 class EngineDrainingError(EngineError):
     """The engine finishes what it has and takes nothing new."""
 
 
 class RequestFailedError(EngineError):
     """The engine failed this one request; others go on."""
+
+
+class QueueTimeoutError(RequestFailedError):
+    """A request waited too long for its start; ``retry_after_s`` is how long it did."""
+
+    def __init__(self, message: str, *, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class EngineDeadError(EngineError):

@@ -57,6 +57,7 @@ class StepOutput(NamedTuple):
         num_cached_tokens: Prompt tokens taken from the prefix cache, on first scheduling.
         timings: With the first token and the last.
         error: Message for ``FinishReason.ERROR``.
+        is_overdue: That error is that it waited too long for its start.
     """
 
     request_id: str
@@ -68,6 +69,7 @@ class StepOutput(NamedTuple):
     num_cached_tokens: int = 0
     timings: RequestTimings | None = None
     error: str | None = None
+    is_overdue: bool = False
 
 
 # The two records below are for nobody to change, but they are not frozen: one of each is made for
@@ -122,11 +124,12 @@ class WaitReason:
 
     Attributes:
         limit: ``slots``, ``token_budget``, ``kv_blocks``, ``tenant``, ``head_of_line`` (blocks are
-            kept for the first in the line), ``batch`` (static and dynamic batching), or
-            ``next_step``: nothing does.
+            kept for the first in the line), ``batch`` (static and dynamic batching),
+            ``target_itl`` (more would decode too slowly), ``delay_factor`` (it waits for company),
+            or ``next_step``: nothing does.
         have, need: What there is of it and what the request needs: free slots, tokens, available
-            blocks, free places of the tenant; for ``head_of_line`` how often the first one was
-            passed, and how often it may be.
+            blocks, free places of the tenant, running requests; for ``head_of_line`` how often
+            the first one was passed, and how often it may be.
         text: The same as a sentence.
     """
 

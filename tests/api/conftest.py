@@ -51,3 +51,23 @@ def single_server(random_model_path: Path) -> Iterator[Server]:
         *("--dtype", "float32", "--num-kv-blocks", "2048", "--max-num-seqs", "1"),
         *("--max-num-waiting", "12"),
     )
+
+
+@pytest.fixture
+def impatient_server(random_model_path: Path) -> Iterator[Server]:
+    """One request at a time; who waits longer than 0.3 s for its start is sent away."""
+    yield from _serve(
+        random_model_path,
+        *("--dtype", "float32", "--num-kv-blocks", "512", "--max-num-seqs", "1"),
+        *("--max-queue-time", "0.3"),
+    )
+
+
+@pytest.fixture
+def prompt_server(random_model_path: Path) -> Iterator[Server]:
+    """One request at a time, and nobody who would start later than in 50 ms."""
+    yield from _serve(
+        random_model_path,
+        *("--dtype", "float32", "--num-kv-blocks", "512", "--max-num-seqs", "1"),
+        *("--target-ttft", "0.05"),
+    )

@@ -73,6 +73,8 @@ class Setting:
     max_preemptions: int = 3
     swap_space: float = 0.0
     swap_path: str = ""
+    target_itl_s: float = 0.0
+    scheduler_delay_factor: float = 0.0
 
     def build(self) -> EngineCore:
         """An engine core under these conditions."""
@@ -91,6 +93,8 @@ class Setting:
                     max_num_batched_tokens=max(self.max_num_batched_tokens, self.max_num_seqs),
                     preemption_mode=self.preemption_mode,
                     max_preemptions=self.max_preemptions,
+                    target_itl_s=self.target_itl_s,
+                    scheduler_delay_factor=self.scheduler_delay_factor,
                 ),
                 num_threads=self.num_threads,
             )

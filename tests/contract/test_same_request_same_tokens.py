@@ -86,6 +86,19 @@ def test_with_chunks_and_decodes_in_one_step(base: Setting, expected: Run, budge
     check(play(core, jobs()), expected)
 
 
+@pytest.mark.parametrize("target_itl_s", [1e-6, 0.003])
+def test_with_steps_cut_to_a_target_for_gaps(
+    base: Setting, expected: Run, target_itl_s: float
+) -> None:
+    late = [replace(job, arrives_at=4 * number) for number, job in enumerate(jobs())]
+    check(play(replace(base, target_itl_s=target_itl_s).build(), late), expected)
+
+
+def test_with_prompts_that_wait_for_company(base: Setting, expected: Run) -> None:
+    late = [replace(job, arrives_at=2 * number) for number, job in enumerate(jobs())]
+    check(play(replace(base, scheduler_delay_factor=3.0).build(), late), expected)
+
+
 @pytest.mark.parametrize("block_size", [5, 8, 32, 64, 128])
 def test_with_other_block_sizes(base: Setting, expected: Run, block_size: int) -> None:
     check(play(replace(base, block_size=block_size).build(), jobs()), expected)

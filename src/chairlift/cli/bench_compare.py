@@ -131,6 +131,7 @@ def _simulate(
         block_size=config.cache.block_size,
         num_kv_blocks=config.cache.num_kv_blocks or _SIMULATED_BLOCKS,
         max_num_waiting=scheduler.max_num_waiting,
+        target_ttft_s=scheduler.target_ttft_s,
     )
     result = simulate(workload, ReplicaSetup(scheduler, limits, cost))
     if result.num_refused:

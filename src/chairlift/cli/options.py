@@ -38,7 +38,7 @@ _RECORDS = (
     ServerSettings,
 )
 _FIELD_NAMES = frozenset(field.name for record in _RECORDS for field in dataclasses.fields(record))
-_ATTRIBUTE = re.compile(r"^    ([a-z_0-9, ]+): (.*)$")
+_ATTRIBUTE = re.compile(r"^    ([a-z_0-9]+(?:, [a-z_0-9]+)*): (.*)$")
 
 
 def field_help(record: type) -> dict[str, str]:

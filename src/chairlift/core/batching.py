@@ -15,10 +15,13 @@ from chairlift.outputs import StepOutput
 class Batching(Protocol):
     """Says how many waiting requests may board, and when their outputs go out."""
 
-    def num_boarding(self, num_running: int, num_waiting: int, oldest_wait_s: float) -> int:
+    def num_boarding(
+        self, now_s: float, num_running: int, num_waiting: int, oldest_wait_s: float
+    ) -> int:
         """How many waiting requests may start in this step; asked once a step.
 
         Args:
+            now_s: On the clock of the arrival times.
             num_running: Requests running or preempted.
             num_waiting: Requests that have never run.
             oldest_wait_s: How long the first of those has waited, in seconds.
@@ -41,7 +44,9 @@ class Batching(Protocol):
 class ContinuousBatching:
     """Anyone may board at any step, and tokens go out as they come (Orca, Yu et al., OSDI '22)."""
 
-    def num_boarding(self, num_running: int, num_waiting: int, oldest_wait_s: float) -> int:
+    def num_boarding(
+        self, now_s: float, num_running: int, num_waiting: int, oldest_wait_s: float
+    ) -> int:
         """All that wait."""
         return num_waiting
 
@@ -57,6 +62,34 @@ class ContinuousBatching:
         return 0.0 if num_waiting else None
 
 
+class DelayedBatching(ContinuousBatching):
+    """Continuous batching in which new requests wait for company (vLLM V0's delay factor).
+
+    Somebody may start once the first in the line has waited ``factor`` times as long as the last
+    step took in which somebody started, or when nothing runs.
+    """
+
+    def __init__(self, factor: float) -> None:
+        self._factor = factor
+        self._now_s = 0.0
+        self._prompt_started_s: float | None = None
+        self._last_prompt_s = 0.0
+
+    def num_boarding(
+        self, now_s: float, num_running: int, num_waiting: int, oldest_wait_s: float
+    ) -> int:
+        """All that wait, or none yet."""
+        if self._prompt_started_s is not None:
+            self._last_prompt_s = now_s - self._prompt_started_s
+        self._now_s, self._prompt_started_s = now_s, None
+        has_waited = oldest_wait_s > self._factor * self._last_prompt_s
+        return num_waiting if has_waited or num_running == 0 else 0
+
+    def boarded(self, num_requests: int) -> None:
+        """The step takes as long as it is to the next one."""
+        self._prompt_started_s = self._now_s if num_requests else None
+
+
 class StaticBatching:
     """A batch is formed when the one before has wholly ended, and returns as a whole.
 
@@ -70,7 +103,9 @@ class StaticBatching:
         self._num_still_boarding = 0
         self._held: dict[str, StepOutput] = {}
 
-    def num_boarding(self, num_running: int, num_waiting: int, oldest_wait_s: float) -> int:
+    def num_boarding(
+        self, now_s: float, num_running: int, num_waiting: int, oldest_wait_s: float
+    ) -> int:
         """The members of the batch that have not started yet; none joins a batch that left."""
         if num_running == 0:
             is_full = num_waiting >= self._max_num_seqs
@@ -114,4 +149,6 @@ def make_batching(config: SchedulerConfig) -> Batching:
         return StaticBatching(config.max_num_seqs, window_s=0.0)
     if config.batching == "dynamic":
         return StaticBatching(config.max_num_seqs, window_s=config.batch_window_s)
+    if config.scheduler_delay_factor > 0.0:
+        return DelayedBatching(config.scheduler_delay_factor)
     return ContinuousBatching()

@@ -8,6 +8,7 @@ from dataclasses import replace
 from chairlift.config import SchedulerConfig
 from chairlift.core.kv_cache_manager import KVCacheManager
 from chairlift.core.line import Line
+from chairlift.core.pacing import Pacing
 from chairlift.core.request import Request, RequestStatus
 from chairlift.core.request_log import EVENT_FIELDS, Event, FinishedRequest, RequestLog
 from chairlift.core.scheduler_output import SchedulerOutput
@@ -40,6 +41,7 @@ class Explainer:
         line: Line,
         kv_cache: KVCacheManager,
         tenant_limits: TenantLimits,
+        pacing: Pacing,
         num_reserved: Callable[[Request], int],
     ) -> None:
         self.log = RequestLog()
@@ -48,6 +50,7 @@ class Explainer:
         self._kv_cache = kv_cache
         self._num_reserved = num_reserved
         self._tenant_limits = tenant_limits
+        self._pacing = pacing
         self._budget_left = config.max_num_batched_tokens
 
     def planned(
@@ -146,6 +149,10 @@ class Explainer:
         if len(running) >= config.max_num_seqs:
             text = f"all {config.max_num_seqs} slots are taken (max_num_seqs)"
             return WaitReason("slots", 0, 1, text)
+        num_paced = self._pacing.limits.num_seqs
+        if len(running) >= num_paced:
+            text = f"more than {num_paced} requests would decode too slowly (target_itl)"
+            return WaitReason("target_itl", 0, 1, text)
         num_missing = self._num_missing_blocks(request)
         if request is not head and self._keeps_line(head):
             text = f"blocks are kept for {head.request_id}, which {head.num_times_passed} passed"
@@ -157,8 +164,14 @@ class Explainer:
         if config.batching != "continuous":
             return WaitReason("batch", len(running), 0, "it leaves with the next batch")
         if self._budget_left <= 0:
-            text = f"the step's {config.max_num_batched_tokens} tokens went to others"
+            num_tokens = self._pacing.limits.num_tokens
+            text = f"the step's {num_tokens} tokens went to others"
+            if num_tokens < config.max_num_batched_tokens:
+                text += " (fewer than max_num_batched_tokens, for target_itl)"
             return WaitReason("token_budget", 0, 1, text)
+        if config.scheduler_delay_factor > 0.0 and running:
+            text = "it waits for company (scheduler_delay_factor)"
+            return WaitReason("delay_factor", len(running), 0, text)
         return WaitReason("next_step", 1, 1, "nothing is in its way: it starts at the next step")
 
     def _keeps_line(self, head: Request) -> bool:

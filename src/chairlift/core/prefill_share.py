@@ -14,7 +14,7 @@ _MAX_SHARING = 4
 """Prompts that share the budget of one step; with more, each would take too many steps."""
 
 
-def prefill_share(budget: int, *, num_running: int, num_prefilling: int, num_boarding: int) -> int:
+def prefill_share(budget: int, num_running: int, num_prefilling: int, num_boarding: int) -> int:
     """Most tokens that one prompt gets at first, while others want theirs.
 
     Args:

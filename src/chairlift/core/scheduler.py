@@ -33,6 +33,7 @@ from chairlift.core.batching import make_batching
 from chairlift.core.explain import Explainer
 from chairlift.core.kv_cache_manager import KVCacheManager
 from chairlift.core.line import Line
+from chairlift.core.pacing import Pacing
 from chairlift.core.policies import make_policy
 from chairlift.core.preemption import PreemptionChooser, last_in_order, requests_to_displace
 from chairlift.core.prefill_share import hand_out_rest, prefill_share
@@ -44,6 +45,7 @@ from chairlift.core.scheduler_output import (
     SchedulerOutput,
 )
 from chairlift.core.scheduler_stats import SchedulerStats, scheduler_stats
+from chairlift.core.start_forecast import StartForecast
 from chairlift.core.step_cost import StepCost
 from chairlift.core.tenant_limits import TenantLimits
 from chairlift.core.watermark import Watermark
@@ -68,7 +70,6 @@ class Scheduler:
         limits: EngineLimits,
         *,
         enable_prefix_caching: bool = True,
-        step_cost: StepCost | None = None,
     ) -> None:
         self._config = config
         self._limits = limits
@@ -83,7 +84,9 @@ class Scheduler:
         self._policy = make_policy(config, self.kv_cache.cached_tokens)
         self._tenant_limits = TenantLimits(config.tenants)
         self._line = Line(self._policy, config, self._tenant_limits)
-        self.step_cost = step_cost or StepCost()
+        self.step_cost = StepCost()
+        self._pacing = Pacing(config, self.step_cost)
+        self._forecast = StartForecast(config, self._pacing, self.step_cost, limits.block_size)
         self._running: list[Request] = []  # in the policy's order
         self._prefilling: dict[str, Request] = {}  # running, with more than one token to compute
         self._num_arrived = 0
@@ -95,7 +98,7 @@ class Scheduler:
         self._num_preemptions = 0
         self._accounts = TokenAccounts(self._policy.served)
         self._explainer = Explainer(
-            config, self._line, self.kv_cache, self._tenant_limits, self._num_reserved
+            config, self._line, self.kv_cache, self._tenant_limits, self._pacing, self._num_reserved
         )
 
     @property
@@ -146,36 +149,35 @@ class Scheduler:
         displaced = self._displace(plan, now_s)
         if self._policy.reorders:
             self._policy.order_running(self._running)
-        budget = self._config.max_num_batched_tokens
-        num_free_slots = self._config.max_num_seqs - len(self._running)
-        share = prefill_share(
-            budget,
-            num_running=len(self._running),
-            num_prefilling=len(self._prefilling),
-            num_boarding=min(len(self._line), num_free_slots),
-        )
+        limits = self._pacing.plan(self._running, self._prefilling)
+        budget = limits.num_tokens
+        num_boarding = min(len(self._line), limits.num_seqs - len(self._running))
+        share = prefill_share(budget, len(self._running), len(self._prefilling), num_boarding)
         budget = self._schedule_running(plan, budget, share)
         if len(plan.preempted_request_ids) == len(displaced):
             budget = self._schedule_line(plan, budget, share, now_s, displaced)
         else:
             self._watermark.rise()
-        if budget > 0 and share < self._config.max_num_batched_tokens:
+        if budget > 0 and share < limits.num_tokens:
             hand_out_rest(plan.scheduled, self._prefilling, budget)
         self._explainer.planned(plan, self._running, self._prefilling, budget)
         return plan
 
     def _schedule_running(self, plan: SchedulerOutput, budget: int, share: int) -> int:
         """Give running requests their tokens, in order; returns what is left of the budget."""
-        running, scheduled = self._running, plan.scheduled
+        running, scheduled, prefilling = self._running, plan.scheduled, self._prefilling
+        prompt_budget = budget - (len(running) - len(prefilling))  # a token for each decode is kept
         index = 0
         while index < len(running) and budget > 0:
             request = running[index]
             index += 1
             start = request.num_computed_tokens
             num_tokens = len(request.token_ids) - start
-            yields_token = num_tokens <= budget and num_tokens <= share
-            if not yields_token:
-                num_tokens = min(budget, share)
+            if request.request_id in prefilling:
+                num_tokens = min(num_tokens, share, prompt_budget)
+                if num_tokens <= 0:
+                    continue
+                prompt_budget -= num_tokens
             end = start + num_tokens
             new_block_ids: tuple[int, ...] = ()
             if end > request.num_slots:
@@ -185,16 +187,9 @@ class Scheduler:
                     continue
                 new_block_ids = grown
             budget -= num_tokens
-            scheduled.append(
-                ScheduledRequest(
-                    request.request_id,
-                    start,
-                    num_tokens,
-                    new_block_ids,
-                    False,
-                    yields_token and not request.only_scores_prompt,
-                )
-            )
+            yields = end == len(request.token_ids) and not request.only_scores_prompt
+            row = (request.request_id, start, num_tokens, new_block_ids, False, yields)
+            scheduled.append(ScheduledRequest(*row))
         return budget
 
     def _grow(
@@ -228,7 +223,7 @@ class Scheduler:
             reversed(self._running),
             self._policy,
             self.kv_cache,
-            needs_slot=len(self._running) >= self._config.max_num_seqs,
+            needs_slot=len(self._running) >= self._pacing.limits.num_seqs,
             num_missing_blocks=self.kv_cache.num_missing_blocks(
                 request, self._num_reserved(request)
             ),
@@ -247,11 +242,11 @@ class Scheduler:
         ``displaced`` for the last time goes first from the next step on, not in this.
         """
         may_board = self._batching.num_boarding(
-            len(self._running), self._line.num_new, self._line.oldest_wait_s(now_s)
+            now_s, len(self._running), self._line.num_new, self._line.oldest_wait_s(now_s)
         )
         num_boarded = 0
         passed = [request for request in displaced if request.keeps_blocks]
-        while budget > 0 and len(self._running) < self._config.max_num_seqs:
+        while budget > 0 and len(self._running) < self._pacing.limits.num_seqs:
             request = self._line.next(now_s, passed, self._running)
             if request is None:
                 break
@@ -298,16 +293,11 @@ class Scheduler:
         self._policy.order_running(self._running)
         self._prefilling[request.request_id] = request
         num_tokens = min(request.num_tokens - num_computed, most)
-        plan.scheduled.append(
-            ScheduledRequest(
-                request.request_id,
-                num_computed,
-                num_tokens,
-                self.kv_cache.block_ids(request),
-                True,
-                num_computed + num_tokens == request.num_tokens and not request.only_scores_prompt,
-            )
-        )
+        is_whole = num_computed + num_tokens == request.num_tokens
+        yields = is_whole and not request.only_scores_prompt
+        blocks = self.kv_cache.block_ids(request)
+        row = (request.request_id, num_computed, num_tokens, blocks, True, yields)
+        plan.scheduled.append(ScheduledRequest(*row))
         return num_tokens
 
     def _preempt(self, request: Request, plan: SchedulerOutput, by: Request, why: str) -> None:
@@ -367,6 +357,7 @@ class Scheduler:
         """Free what a request holds. The caller takes it out of its queue."""
         if request.status is RequestStatus.RUNNING:
             self._watermark.fall()
+            self._forecast.ended(request)
         request.status = RequestStatus.FINISHED
         self.kv_cache.free(request)
         self._policy.left(request)
@@ -386,10 +377,16 @@ class Scheduler:
             return 0.0
         return self._batching.wait_s(len(self._line), self._line.oldest_wait_s(now_s))
 
+    def has_waited(self, request_id: str) -> bool:
+        """Whether a request waits and has never run."""
+        request = self._requests.get(request_id)
+        return request is not None and request.status is RequestStatus.WAITING
+
     def stats(self) -> SchedulerStats:
         """Gauges and counters of this moment."""
         counts = len(self._running), len(self._line), self._num_preemptions
-        return scheduler_stats(*counts, self.kv_cache, self._accounts)
+        delay = self._forecast.delay(self._requests.values(), self.kv_cache.pool.num_available)
+        return scheduler_stats(*counts, self.kv_cache, self._accounts, delay)
 
     def explain(self, is_wanted: Callable[[str], bool] | None = None) -> list[RequestReport]:
         """What there is to say of requests, as :meth:`Explainer.reports`."""

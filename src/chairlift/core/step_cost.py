@@ -4,7 +4,8 @@ A step's time follows a :class:`~chairlift.core.cost_model.CostModel`. Its coeff
 to recent steps of every kind: steps are sorted by how many tokens they have and whether they only
 decode, and of each kind the last few dozen count. So an hour of decoding does not make forgotten
 what a prompt costs. On top of that comes a level, the ratio of measured to predicted seconds of
-the last steps of any kind: it follows a machine that changes its speed.
+the last steps of any kind: it follows a machine that changes its speed. How far steps stray from
+what is foretold is followed, too (``spread``).
 
 An observed step costs some ten microseconds, a refit (every eighth step) some fifty. The outcome
 depends on the records alone.
@@ -24,6 +25,8 @@ _KEEP = 1.0 - 1.0 / 24.0  # of a kind's records, with each new one
 _LEVEL_GAIN = 0.1
 _MAX_DISTURBANCE = 3.0
 """A step that took longer than so many times what was foretold counts as having taken so long."""
+
+_SPREAD_GAIN, _MAX_SPREAD = 0.02, 1.5
 
 _SWEEPS, _FIRST_SWEEPS = 12, 200
 _NUM_COEFFICIENTS = 5
@@ -47,9 +50,16 @@ class _Kind:
 
 
 class StepCost:
-    """Learns what a step costs; one engine's, fed after each of its steps."""
+    """Learns what a step costs; one engine's, fed after each of its steps.
+
+    Attributes:
+        spread: About one step in a hundred takes longer than so many times what was foretold.
+            (Raised by each that does by 99 times as much as it is lowered by each that does not;
+            at most 1.5, for steps that take still longer were disturbed.)
+    """
 
     def __init__(self) -> None:
+        self.spread = 1.1
         self._kinds: dict[tuple[int, bool], _Kind] = {}
         self._num_steps = 0
         self._model: CostModel | None = None
@@ -62,7 +72,9 @@ class StepCost:
         scale = seconds
         if self._model is not None:
             scale = self._model.seconds(size)
-            seconds = min(seconds, _MAX_DISTURBANCE * self._level * scale)
+            foretold_s = self._level * scale
+            self._follow_spread(seconds > self.spread * foretold_s)
+            seconds = min(seconds, _MAX_DISTURBANCE * foretold_s)
             self._level += _LEVEL_GAIN * (seconds / scale - self._level)
         key = (size.num_tokens.bit_length(), size.num_head_rows == size.num_tokens)
         row = tuple(value / scale for value in (1, *size))
@@ -80,6 +92,10 @@ class StepCost:
     def predict(self, size: StepSize) -> float | None:
         """Seconds that a step would take now; ``None`` before ``MIN_STEPS`` steps."""
         return None if self._model is None else self._level * self._model.seconds(size)
+
+    def _follow_spread(self, is_exceeded: bool) -> None:
+        change = _SPREAD_GAIN * (0.99 if is_exceeded else -0.01)
+        self.spread = min(max(self.spread + change, 1.0), _MAX_SPREAD)
 
     def _refit(self, last: StepSize) -> None:
         before = self._model

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from chairlift.errors import EngineOverloadedError
+from chairlift.errors import EngineOverloadedError, StartTooLateError
 
 _REMEMBERED_FINISHES = 256
 _WINDOW_S = 60.0
@@ -20,13 +20,19 @@ class Admission:
 
     Args:
         max_num_waiting: Most choices waiting.
+        target_ttft_s: Longest foretold wait for a start, in seconds; 0: no limit.
         clock: Monotonic seconds.
     """
 
     def __init__(
-        self, max_num_waiting: int, *, clock: Callable[[], float] = time.monotonic
+        self,
+        max_num_waiting: int,
+        target_ttft_s: float = 0.0,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._max_num_waiting = max_num_waiting
+        self._target_ttft_s = target_ttft_s
         self._clock = clock
         self._finishes_s: deque[float] = deque(maxlen=_REMEMBERED_FINISHES)
 
@@ -53,6 +59,19 @@ class Admission:
             "(max_num_waiting); try again later",
             retry_after_s=self.retry_after_s(excess),
         )
+
+    def check_start(self, delay_s: float) -> None:
+        """Refuse a choice that is foretold to start in ``delay_s`` seconds, if that is too late.
+
+        Raises:
+            StartTooLateError: It is.
+        """
+        if self._target_ttft_s > 0.0 and delay_s > self._target_ttft_s:
+            raise StartTooLateError(
+                f"the request would start in {delay_s:.1f} s, later than within "
+                f"{self._target_ttft_s:g} s (target_ttft); try again later",
+                retry_after_s=min(delay_s - self._target_ttft_s, _MAX_RETRY_S),
+            )
 
     def retry_after_s(self, excess: int) -> float:
         """Seconds in which so many choices will have ended, at the rate of the last minute."""

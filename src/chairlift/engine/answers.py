@@ -154,6 +154,7 @@ class Answer:
 
     Attributes:
         error: Why the request failed, if it did.
+        overdue_s: How long it had waited when it was ended for that; 0.0: it was not.
     """
 
     __slots__ = (
@@ -163,6 +164,7 @@ class Answer:
         "choices",
         "error",
         "is_streamed",
+        "overdue_s",
         "request",
     )
 
@@ -179,6 +181,7 @@ class Answer:
         self.is_streamed = is_streamed
         self.choices = [Choice(self, key, i, id_, tokenizer) for i, id_ in enumerate(core_ids)]
         self.error: str | None = None
+        self.overdue_s = 0.0
         self._num_cached_tokens = 0
         self._timings: RequestTimings | None = None
         wants_scores = request.sampling_params.prompt_logprobs is not None

@@ -55,7 +55,8 @@ class AsyncEngine:
             InputProcessor(started.front.tokenizer, started.info.limits)
         )
         self._processor = OutputProcessor(started.front.tokenizer)
-        self._admission = Admission(started.info.limits.max_num_waiting)
+        limits = started.info.limits
+        self._admission = Admission(limits.max_num_waiting, limits.target_ttft_s)
         self._core_stats = started.info.stats
         self._heard_s = time.monotonic()
         self._mailboxes: dict[str, Mailbox] = {}
@@ -156,6 +157,7 @@ class AsyncEngine:
 
         Raises:
             EngineOverloadedError: Too many requests are waiting.
+            StartTooLateError: They would start later than the target.
             EngineDrainingError: The engine is shutting down.
             EngineDeadError: The engine has died or been closed.
         """
@@ -163,8 +165,12 @@ class AsyncEngine:
             raise EngineDeadError(str(self._death.result()))
         if self._is_draining:
             raise EngineDrainingError("the engine is shutting down and takes no new requests")
-        num_waiting = len(self._unended) - self._core_stats.scheduler.num_running
+        core = self._core_stats.scheduler
+        num_waiting = len(self._unended) - core.num_running
         self._admission.check(max(0, num_waiting) + num_entering, num_choices)
+        # Those that the engine has not counted yet come before this one, and so do its own choices.
+        num_unseen = max(0, num_waiting - core.num_waiting) + num_entering + num_choices - 1
+        self._admission.check_start(core.start_delay_s + num_unseen * core.start_delay_each_s)
 
     def generate(self, request: GenerateRequest, *, stream: bool = True) -> RequestStream:
         """Start answering a request.

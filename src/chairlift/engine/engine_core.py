@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from time import perf_counter_ns
 
+from chairlift.core.queue_deadlines import QueueDeadlines
 from chairlift.core.runner_protocol import ModelRunner
 from chairlift.core.scheduler import Scheduler
 from chairlift.core.scheduler_output import ModelRunnerOutput, SchedulerOutput
@@ -15,7 +16,7 @@ from chairlift.engine.stats import CoreStats, StepTimes
 from chairlift.engine.watchdog import Watchdog
 from chairlift.errors import EngineDeadError
 from chairlift.inputs import CoreRequest
-from chairlift.outputs import RequestReport, StepOutput
+from chairlift.outputs import FinishReason, RequestReport, StepOutput
 from chairlift.runner.times import RunnerTimes
 
 _LOGGER = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ class EngineCore:
         runner: The same.
         runner_times: What the runner adds its times to.
         clock: Monotonic seconds; the clock of the requests' arrival times.
+        max_queue_time_s: How long a request may wait for its start; 0: for ever.
     """
 
     def __init__(
@@ -46,15 +48,19 @@ class EngineCore:
         *,
         runner_times: RunnerTimes | None = None,
         clock: Callable[[], float] = time.monotonic,
+        max_queue_time_s: float = 0.0,
     ) -> None:
         self._scheduler = scheduler
         self._runner = runner
         self._runner_times = runner_times or RunnerTimes()
         self._clock = clock
         self._watchdog = Watchdog(scheduler)
+        self._max_queue_time_s = max_queue_time_s
+        self._deadlines = QueueDeadlines(max_queue_time_s)
         self._is_idle = True
         self._num_steps = 0
         self._num_failed_in_a_row = 0
+        self._last_end_s: float | None = None  # of the last step, if the next follows at once
         self._schedule_ns = 0
         self._update_ns = 0
         self._observer: StepObserver | None = None
@@ -72,6 +78,7 @@ class EngineCore:
             ValueError: A live request has the same id.
         """
         self._scheduler.add_request(request)
+        self._deadlines.add(request)
         self._is_idle = False
 
     def abort(self, request_ids: Iterable[str]) -> list[StepOutput]:
@@ -91,6 +98,7 @@ class EngineCore:
         """
         started_ns = perf_counter_ns()
         now_s = self._clock()
+        overdue = self._end_overdue(now_s)
         plan = self._scheduler.schedule(now_s)
         self._schedule_ns += perf_counter_ns() - started_ns
         self._is_idle = plan.is_empty
@@ -100,18 +108,39 @@ class EngineCore:
         except Exception as error:
             result = self._fail_step(plan, error)
         executed_ns = perf_counter_ns()
-        outputs = self._scheduler.update(plan, result, self._clock())
+        outputs = overdue + self._scheduler.update(plan, result, self._clock())
         self._update_ns += perf_counter_ns() - executed_ns
         if plan.is_empty:
+            self._last_end_s = None
             outputs += self._watchdog.stalled(self._clock())
             return outputs
         self._watchdog.advanced()
         self._num_steps += 1
-        if not (plan.swap_out or plan.swap_in):
-            self._scheduler.step_cost.observe(step_size(plan), self._clock() - now_s)
+        self._learn(plan, now_s)
         if self._observer is not None:
             self._observer(plan, (perf_counter_ns() - started_ns) / _NS_PER_S)
         return outputs
+
+    def _end_overdue(self, now_s: float) -> list[StepOutput]:
+        """End requests that have waited for their start longer than they may."""
+        overdue = self._deadlines.overdue(now_s, self._scheduler.has_waited)
+        return [
+            StepOutput(
+                output.request_id,
+                finish_reason=FinishReason.ERROR,
+                error=f"it waited {self._max_queue_time_s:g} s for its start (max_queue_time)",
+                is_overdue=True,
+            )
+            for output in self._scheduler.abort(overdue)
+        ]
+
+    def _learn(self, plan: SchedulerOutput, started_s: float) -> None:
+        """Tell the scheduler what a step took: as long as it is from one end to the next."""
+        now_s = self._clock()
+        since_s = started_s if self._last_end_s is None else self._last_end_s
+        if not (plan.swap_out or plan.swap_in):
+            self._scheduler.step_cost.observe(step_size(plan), now_s - since_s)
+        self._last_end_s = now_s if self._scheduler.has_work else None
 
     def observe_steps(self, observer: StepObserver | None) -> None:
         """Tell somebody of every step from now on, or nobody (``None``)."""

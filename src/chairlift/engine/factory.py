@@ -8,6 +8,7 @@ from pathlib import Path
 from chairlift.config import EngineConfig, EngineLimits
 from chairlift.core.scheduler import Scheduler
 from chairlift.core.scheduler_output import NewRequest, ScheduledRequest, SchedulerOutput
+from chairlift.engine.cost_rehearsal import needs_costs, rehearse_costs
 from chairlift.engine.engine_core import EngineCore, StepObserver
 from chairlift.engine.messages import EngineInfo
 from chairlift.engine.phase_timer import PhaseCallback, PhaseTimer
@@ -87,6 +88,7 @@ def build_core_of(config: EngineConfig, model: LoadedModel, timer: PhaseTimer) -
             max_num_waiting=config.scheduler.max_num_waiting,
             num_swap_blocks=swap.num_blocks,
             swap_block_s=swap.block_s,
+            target_ttft_s=config.scheduler.target_ttft_s,
         )
         scheduler = Scheduler(
             config.scheduler, limits, enable_prefix_caching=config.cache.enable_prefix_caching
@@ -99,7 +101,15 @@ def build_core_of(config: EngineConfig, model: LoadedModel, timer: PhaseTimer) -
     )
     with timer.phase("warm-up"):
         warm_up(runner, config, limits)
-    core = EngineCore(scheduler, runner, runner_times=runner.times)
+        if needs_costs(config.scheduler):
+            rehearse_costs(runner, scheduler.step_cost, config.scheduler, limits)
+            runner.times.reset()
+    core = EngineCore(
+        scheduler,
+        runner,
+        runner_times=runner.times,
+        max_queue_time_s=config.scheduler.max_queue_time_s,
+    )
     _observe(core, config)
     info = EngineInfo(
         limits=limits,

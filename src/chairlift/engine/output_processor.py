@@ -9,7 +9,7 @@ from time import perf_counter_ns
 from chairlift.engine.answers import Answer, Choice
 from chairlift.engine.stats import RequestObservations
 from chairlift.engine.tenant_usage import TenantTokens, TenantUsage
-from chairlift.errors import RequestFailedError
+from chairlift.errors import QueueTimeoutError, RequestFailedError
 from chairlift.inputs import GenerateRequest
 from chairlift.outputs import FinishReason, RequestOutput, StepOutput
 from chairlift.tokenization.tokenizer import Tokenizer
@@ -108,12 +108,13 @@ class OutputProcessor:
         Raises:
             KeyError: There is no such answer.
             RequestFailedError: The engine failed the request.
+            QueueTimeoutError: It had waited too long for its start.
         """
         started_ns = perf_counter_ns()
         answer = self._answers[key]
         if answer.error is not None:
             del self._answers[key]
-            raise RequestFailedError(f"request {answer.request.request_id} failed: {answer.error}")
+            raise _failure(answer, answer.error)
         output = answer.take()
         if output.finished:
             del self._answers[key]
@@ -169,6 +170,9 @@ class OutputProcessor:
             processed.aborts.append(choice.core_id)
         if output.finish_reason is FinishReason.ERROR:
             answer.error = output.error or "the engine gave no reason"
+            if output.is_overdue:
+                answer.overdue_s = now_s - answer.request.arrival_time_s
+                observed.num_overdue += 1
             processed.aborts += self._end_others(answer)
         else:
             observed.e2e_latency_s.observe(now_s - answer.request.arrival_time_s)
@@ -186,3 +190,10 @@ class OutputProcessor:
             self.observations.count_finished(FinishReason.ABORT)
             self._tenant_tokens.add_ended(choice)
         return [choice.core_id for choice in others]
+
+
+def _failure(answer: Answer, reason: str) -> RequestFailedError:
+    text = f"request {answer.request.request_id} failed: {reason}"
+    if answer.overdue_s:
+        return QueueTimeoutError(text, retry_after_s=answer.overdue_s)
+    return RequestFailedError(text)

@@ -152,6 +152,7 @@ class RequestObservations:
     prompt_tokens: Histogram = field(default_factory=lambda: Histogram(TOKEN_BOUNDS))
     generation_tokens: Histogram = field(default_factory=lambda: Histogram(TOKEN_BOUNDS))
     requests_finished: dict[str, int] = field(default_factory=dict)
+    num_overdue: int = 0
     output_ns: int = 0
 
     def count_finished(self, finish_reason: str) -> None:
@@ -173,6 +174,9 @@ class EngineStats:
         num_swap_blocks: KV blocks that the second tier holds when it is full.
         num_swapped_blocks: KV blocks of preempted requests that are in it.
         requests_finished: Choices that ended, by finish reason.
+        num_overdue_total: Choices that were ended because they waited too long for their start.
+        start_delay_s: How long a request that came now would wait for its start, as foretold;
+            0 without a target.
     """
 
     num_running: int
@@ -186,6 +190,8 @@ class EngineStats:
     prefix_cache_queried_tokens: int
     prefix_cache_hit_tokens: int
     requests_finished: Mapping[str, int]
+    num_overdue_total: int
+    start_delay_s: float
     time_to_first_token_s: HistogramSnapshot
     inter_token_latency_s: HistogramSnapshot
     e2e_latency_s: HistogramSnapshot
@@ -229,6 +235,8 @@ def engine_stats(core: CoreStats, observed: RequestObservations, num_live: int) 
         prefix_cache_queried_tokens=scheduler.prefix_cache_queried_tokens,
         prefix_cache_hit_tokens=scheduler.prefix_cache_hit_tokens,
         requests_finished=dict(observed.requests_finished),
+        num_overdue_total=observed.num_overdue,
+        start_delay_s=scheduler.start_delay_s,
         time_to_first_token_s=observed.time_to_first_token_s.snapshot(),
         inter_token_latency_s=observed.inter_token_latency_s.snapshot(),
         e2e_latency_s=observed.e2e_latency_s.snapshot(),

@@ -59,7 +59,7 @@ def pack_step(batch: StepBatch) -> PackedStep:
     token_ids: list[int] = []
     others: list[tuple[Any, ...]] = []
     for output in batch.outputs:
-        request_id, new_ids, finish_reason, _, logprobs, prompt_logprobs, _, timings, _ = output
+        request_id, new_ids, finish_reason, _, logprobs, prompt_logprobs, _, timings, *_ = output
         is_plain = finish_reason is None and timings is None and len(new_ids) == 1
         if is_plain and not logprobs and not prompt_logprobs:
             request_ids.append(request_id)

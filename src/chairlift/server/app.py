@@ -58,12 +58,13 @@ def create_app(engine: EngineClient, settings: ServerSettings) -> App:
     """
     app = App(settings.root_path.rstrip("/"))
     names = settings.served_model_name or (engine.model_name,)
+    door = Door(engine, settings.tenants)
     app.state.context = ServerContext(
         engine=engine,
         settings=settings,
         texts=TokenTexts(engine.tokenizer),
-        metrics=MetricsPage(engine.stats, names[0], lambda: engine.silence_s),
-        door=Door(engine, settings.tenants),
+        metrics=MetricsPage(engine.stats, names[0], lambda: engine.silence_s, door.num_refused),
+        door=door,
     )
     add_error_handlers(app)
     _add_middleware(app, settings)

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
-from chairlift.errors import InvalidParameterError, QuotaExceededError
+from chairlift.errors import (
+    EngineDrainingError,
+    EngineError,
+    EngineOverloadedError,
+    InvalidParameterError,
+    QuotaExceededError,
+    StartTooLateError,
+)
 from chairlift.inputs import Account
 from chairlift.server.engine_client import EngineClient
 from chairlift.server.tenants import Tenant
 
 _QUEUE_RETRY_S = 1.0
+
+REASONS: Mapping[type[EngineError], str] = {
+    QuotaExceededError: "quota",
+    StartTooLateError: "start_too_late",
+    EngineOverloadedError: "queue_full",
+    EngineDrainingError: "draining",
+}
+"""Why the door refuses; the first that fits counts."""
 
 
 class Door:
@@ -21,6 +36,9 @@ class Door:
 
     Args:
         clock: Monotonic seconds.
+
+    Attributes:
+        num_refused: Requests that were not let in, by reason (``REASONS``).
     """
 
     def __init__(
@@ -37,6 +55,7 @@ class Door:
             for tenant in self._tenants.values()
             if tenant.tokens_per_minute
         }
+        self.num_refused = dict.fromkeys([*REASONS.values(), "engine"], 0)
         self._num_entering = 0
         self._num_entering_of = dict.fromkeys(self._tenants, 0)
 
@@ -60,14 +79,18 @@ class Door:
             EngineError: The engine takes nothing now, as ``EngineClient.check_admission``.
         """
         self._check_size(num_choices, self._engine.limits.max_num_waiting, "max_num_waiting")
-        if account.tenant in self._tenants:
-            self._check_quotas(self._tenants[account.tenant], num_choices)
-        self._engine.check_admission(num_choices, num_entering=self._num_entering)
-        self._count(account.tenant, num_choices)
         try:
-            yield
-        finally:
-            self._count(account.tenant, -num_choices)
+            if account.tenant in self._tenants:
+                self._check_quotas(self._tenants[account.tenant], num_choices)
+            self._engine.check_admission(num_choices, num_entering=self._num_entering)
+            self._count(account.tenant, num_choices)
+            try:
+                yield
+            finally:
+                self._count(account.tenant, -num_choices)
+        except EngineError as error:
+            self.num_refused[_reason(error)] += 1
+            raise
 
     def _count(self, tenant: str, num_choices: int) -> None:
         self._num_entering += num_choices
@@ -101,6 +124,10 @@ class Door:
                 "fewer at a time",
                 param="prompt",
             )
+
+
+def _reason(error: EngineError) -> str:
+    return next((reason for cls, reason in REASONS.items() if isinstance(error, cls)), "engine")
 
 
 class _TokenMeter:

@@ -19,10 +19,12 @@ from chairlift.errors import (
     EngineDrainingError,
     EngineOverloadedError,
     ModelNotFoundError,
+    QueueTimeoutError,
     QuotaExceededError,
     RequestError,
     RequestFailedError,
     RequestNotFoundError,
+    StartTooLateError,
 )
 from chairlift.server.json_body import BodyTooLargeError
 
@@ -54,6 +56,8 @@ _KINDS: dict[type[Exception], ErrorKind] = {
     BodyTooLargeError: ErrorKind(413, "invalid_request_error"),
     EngineOverloadedError: ErrorKind(429, "rate_limit_error", "engine_overloaded"),
     QuotaExceededError: ErrorKind(429, "rate_limit_error", "quota_exceeded"),
+    StartTooLateError: ErrorKind(429, "rate_limit_error", "start_too_late"),
+    QueueTimeoutError: ErrorKind(503, "service_unavailable_error", "queue_timeout"),
     EngineDrainingError: ErrorKind(503, "service_unavailable_error", "server_draining"),
     EngineDeadError: ErrorKind(500, "server_error", "engine_dead"),
     RequestFailedError: ErrorKind(500, "server_error", "request_failed"),
@@ -83,7 +87,7 @@ def error_response(error: Exception) -> Response:
     """The whole answer to a request that ended in ``error`` before its first byte was sent."""
     kind = kind_of(error)
     headers: dict[str, str] = {}
-    if isinstance(error, EngineOverloadedError):
+    if isinstance(error, EngineOverloadedError | QueueTimeoutError):
         headers["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
     elif isinstance(error, EngineDrainingError):
         headers["retry-after"] = "1"

@@ -5,7 +5,7 @@ Each metric comes twice: under Chairlift's name and, for tools that know them, u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -34,6 +34,7 @@ class MetricsPage:
         read_stats: Gives the engine's numbers of this moment.
         model_name: Value of the label ``model_name``, which all metrics have.
         read_silence_s: Gives how long nothing has been heard of the engine, in seconds.
+        num_refused: Requests turned away at the door, by reason; looked at when asked.
     """
 
     def __init__(
@@ -41,9 +42,12 @@ class MetricsPage:
         read_stats: Callable[[], EngineStats],
         model_name: str,
         read_silence_s: Callable[[], float],
+        num_refused: Mapping[str, int],
     ) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(_EngineCollector(read_stats, model_name, read_silence_s))
+        self._registry.register(
+            _EngineCollector(read_stats, model_name, read_silence_s, num_refused)
+        )
 
     def render(self) -> bytes:
         """The whole page."""
@@ -56,9 +60,11 @@ class _EngineCollector(Collector):
         read_stats: Callable[[], EngineStats],
         model_name: str,
         read_silence_s: Callable[[], float],
+        num_refused: Mapping[str, int],
     ) -> None:
         self._read_stats = read_stats
         self._read_silence_s = read_silence_s
+        self._num_refused = num_refused
         self._values = [model_name]
 
     def describe(self) -> list[Metric]:
@@ -184,6 +190,14 @@ class _EngineCollector(Collector):
         swapped.add_metric([*self._values, "out"], stats.swapped_out_blocks_total)
         swapped.add_metric([*self._values, "in"], stats.swapped_in_blocks_total)
         yield swapped
+        yield self._refused(stats)
+        delay = GaugeMetricFamily(
+            "chairlift:start_delay_seconds",
+            "How long a request that came now would wait, as foretold; 0 without target_ttft.",
+            labels=_LABELS,
+        )
+        delay.add_metric(self._values, stats.start_delay_s)
+        yield delay
         steps = CounterMetricFamily("chairlift:steps", "Steps computed.", labels=_LABELS)
         steps.add_metric(self._values, stats.step_times.num_steps)
         yield steps
@@ -202,6 +216,17 @@ class _EngineCollector(Collector):
         for part in (*PARTS, "output"):
             seconds.add_metric([*self._values, part], getattr(times, f"{part}_s"))
         yield seconds
+
+    def _refused(self, stats: EngineStats) -> CounterMetricFamily:
+        refused = CounterMetricFamily(
+            "chairlift:requests_refused",
+            "Requests that were turned away, by reason.",
+            labels=[*_LABELS, "reason"],
+        )
+        counts = {"queue_timeout": stats.num_overdue_total} | dict(self._num_refused)
+        for reason, count in counts.items():
+            refused.add_metric([*self._values, reason], count)
+        return refused
 
 
 def _cumulative(snapshot: HistogramSnapshot) -> list[tuple[str, float]]:

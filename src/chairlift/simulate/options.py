@@ -49,6 +49,7 @@ class EngineOptions:
             block_size=self.block_size,
             num_kv_blocks=self.num_kv_blocks,
             max_num_waiting=scheduler.max_num_waiting,
+            target_ttft_s=scheduler.target_ttft_s,
         )
         cost = load_cost_model(self.cost_model)
         return ReplicaSetup(scheduler, limits, cost, self.enable_prefix_caching)

@@ -15,10 +15,12 @@ from dataclasses import dataclass
 
 from chairlift.config import EngineLimits, SchedulerConfig
 from chairlift.core.cost_model import CostModel
+from chairlift.core.queue_deadlines import QueueDeadlines
 from chairlift.core.scheduler import Scheduler
 from chairlift.core.scheduler_output import ModelRunnerOutput, SchedulerOutput
 from chairlift.core.scheduler_stats import SchedulerStats
 from chairlift.core.step_size import StepSize, step_size
+from chairlift.engine.cost_rehearsal import learn_costs, needs_costs
 from chairlift.inputs import CoreRequest
 from chairlift.outputs import StepOutput
 from chairlift.simulate.request_log import RequestLog
@@ -68,6 +70,11 @@ class Replica:
         self._scheduler = Scheduler(
             setup.scheduler, setup.limits, enable_prefix_caching=setup.enable_prefix_caching
         )
+        self._learns = needs_costs(setup.scheduler)
+        if self._learns:
+            learn_costs(self._scheduler.step_cost, setup.cost, setup.scheduler, setup.limits)
+        self._deadlines = QueueDeadlines(setup.scheduler.max_queue_time_s)
+        self._is_steady = _is_steady(setup)
         self._is_continuous = setup.scheduler.batching == "continuous"
         self._is_fcfs = setup.scheduler.scheduling_policy == "fcfs"
         self._coming: deque[SimulatedRequest] = deque()
@@ -131,19 +138,31 @@ class Replica:
                 continue
             request_id = request.core_request.request_id
             self._scheduler.add_request(request.core_request)
+            self._deadlines.add(request.core_request)
             self._live[request_id] = request
             self._final_lengths[request_id] = request.num_total_tokens
 
     def _is_refused(self, request: SimulatedRequest) -> bool:
-        """What the server's door would say: too long for ever, or too many waiting now."""
+        """What the server would say: it never fits, too many wait, or it would start late."""
         num_prompt = len(request.core_request.prompt_token_ids)
         if not self._setup.limits.fits(num_prompt, request.num_total_tokens - num_prompt):
             return True
-        most = self._setup.scheduler.max_num_waiting
+        most, target_s = self._setup.limits.max_num_waiting, self._setup.limits.target_ttft_s
+        if target_s and self._scheduler.stats().start_delay_s > target_s:
+            return True
         return len(self._live) >= most and self._scheduler.stats().num_waiting >= most
+
+    def _end_overdue(self) -> None:
+        """End requests that have waited for their start longer than they may."""
+        overdue = self._deadlines.overdue(self._now_s, self._scheduler.has_waited)
+        self._scheduler.abort(overdue)
+        for request_id in overdue:
+            del self._live[request_id], self._final_lengths[request_id]
+            self._log.num_refused += 1
 
     def _step(self, until_s: float) -> None:
         """Run a step, or a stretch of steps that are alike."""
+        self._end_overdue()
         plan = self._scheduler.schedule(self._now_s)
         self._num_ended_last = 0
         if not plan.scheduled:
@@ -151,6 +170,8 @@ class Replica:
             return
         size, started_s = step_size(plan), self._now_s
         self._now_s += self._setup.cost.seconds(size)
+        if self._learns:
+            self._scheduler.step_cost.observe(size, self._now_s - started_s)
         first_end_s = self._now_s
         num_more = self._run_alike(plan, size, until_s)
         if self._is_continuous:
@@ -201,7 +222,7 @@ class Replica:
             The count, and whether somebody who arrives meanwhile could board.
         """
         setup = self._setup
-        if not setup.use_stretches or setup.enable_prefix_caching:
+        if not self._is_steady:
             return 1, True
         stats = self._scheduler.stats()
         has_slots = stats.num_running < setup.scheduler.max_num_seqs
@@ -250,3 +271,12 @@ class Replica:
         self._last_token_s.pop(request_id, None)
         scheduled_s = output.timings.scheduled_s if output.timings else math.nan
         self._log.finish(request.number, scheduled_s, first_s, self._now_s)
+
+
+def _is_steady(setup: ReplicaSetup) -> bool:
+    """Whether steps can be run together: no decision but the policy's depends on the time."""
+    config = setup.scheduler
+    depends_on_time = config.target_itl_s or config.max_queue_time_s
+    if depends_on_time or config.scheduler_delay_factor or setup.enable_prefix_caching:
+        return False
+    return setup.use_stretches

@@ -69,3 +69,34 @@ def test_aborting_the_last_running_member_releases_the_finished_ones() -> None:
     bench.step()
     bench.abort("b")
     assert bench.tokens_of("a") == expected_tokens(make_request("a", max_tokens=1))
+
+
+def test_with_a_delay_factor_new_requests_wait_for_company_beside_running_ones() -> None:
+    bench = Bench(max_num_seqs=4, scheduler_delay_factor=2.0)
+    bench.add(make_request("a", max_tokens=20))
+    assert len(bench.step().scheduled) == 1  # nothing runs: at once
+    bench.add(make_request("b", arrival_time_s=bench.now_s, max_tokens=20))
+    sizes = [len(bench.step().scheduled) for _ in range(4)]
+    # The step that started "a" took a second, so "b" waits for more than two.
+    assert sizes == [1, 1, 1, 2]
+    (report,) = bench.scheduler.explain(lambda name: name == "b")
+    assert ("blocked", "delay_factor") in [(e.kind, e.details.get("limit")) for e in report.events]
+
+
+def test_the_delay_gathers_prompts_into_one_step() -> None:
+    bench = Bench(max_num_seqs=8, scheduler_delay_factor=3.0)
+    bench.add(make_request("a", max_tokens=30))
+    bench.step()
+    for name in "bcd":
+        bench.add(make_request(name, arrival_time_s=bench.now_s, max_tokens=30))
+        bench.step()
+    while bench.step().new_requests == []:
+        pass
+    assert list(bench.batches[-1]) == ["a", "b", "c", "d"]
+
+
+def test_with_a_delay_factor_a_lone_request_does_not_wait() -> None:
+    bench = Bench(scheduler_delay_factor=100.0)
+    for name in "ab":
+        bench.add(make_request(name, max_tokens=1, arrival_time_s=bench.now_s))
+        assert len(bench.step().scheduled) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chairlift.engine.admission import Admission
-from chairlift.errors import EngineOverloadedError
+from chairlift.errors import EngineOverloadedError, StartTooLateError
 
 
 class Clock:
@@ -62,3 +62,15 @@ def test_what_finished_long_ago_says_nothing_about_now() -> None:
     admission.count_finished(200)
     clock.now_s = 3600.0
     assert _retry_after_s(admission, num_waiting=1) == unknown
+
+
+def test_a_start_that_is_foretold_too_late_is_refused_with_the_time_it_is_late() -> None:
+    admission = Admission(4, target_ttft_s=2.0)
+    admission.check_start(2.0)
+    with pytest.raises(StartTooLateError, match=r"start in 5\.5 s.*2 s \(target_ttft\)") as info:
+        admission.check_start(5.5)
+    assert info.value.retry_after_s == 3.5
+
+
+def test_without_a_target_no_start_is_too_late() -> None:
+    Admission(4).check_start(1e9)

@@ -25,6 +25,8 @@ SCHEDULER = SchedulerStats(
     prefix_cache_queried_tokens=9,
     prefix_cache_hit_tokens=10,
     prefix_cache_recovered_tokens=11,
+    start_delay_s=0.5,
+    start_delay_each_s=0.1,
 )
 
 

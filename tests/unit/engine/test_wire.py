@@ -19,6 +19,7 @@ OTHERS = [
     StepOutput("e", (), prompt_logprobs=(TokenLogprob(8, -0.5, 1, ()),)),
     StepOutput("f", (1, 2)),
     StepOutput("g", finish_reason=FinishReason.ERROR, error="no"),
+    StepOutput("h", finish_reason=FinishReason.ERROR, error="late", is_overdue=True),
 ]
 
 

@@ -264,6 +264,8 @@ class FakeEngine:
             prefix_cache_queried_tokens=100,
             prefix_cache_hit_tokens=40,
             requests_finished={"stop": 4, "length": 5},
+            num_overdue_total=3,
+            start_delay_s=0.25,
             time_to_first_token_s=histogram,
             inter_token_latency_s=histogram,
             e2e_latency_s=histogram,

@@ -7,7 +7,14 @@ import pytest
 from tests.unit.server.fake_engine import FakeEngine
 
 from chairlift.engine.tenant_usage import TenantUsage
-from chairlift.errors import EngineDeadError, InvalidParameterError, QuotaExceededError
+from chairlift.errors import (
+    EngineDeadError,
+    EngineDrainingError,
+    EngineOverloadedError,
+    InvalidParameterError,
+    QuotaExceededError,
+    StartTooLateError,
+)
 from chairlift.inputs import Account
 from chairlift.server.app import create_app
 from chairlift.server.door import Door
@@ -143,3 +150,41 @@ async def test_a_quota_is_answered_with_429_and_a_time(engine: FakeEngine) -> No
     assert (answer.status_code, answer.json()["error"]["code"]) == (429, "quota_exceeded")
     assert int(answer.headers["retry-after"]) >= 1
     assert engine.input_processor.num_processed == 0
+
+
+@pytest.mark.parametrize(
+    ("refusal", "reason"),
+    [
+        (EngineOverloadedError("full", retry_after_s=1.0), "queue_full"),
+        (StartTooLateError("late", retry_after_s=1.0), "start_too_late"),
+        (EngineDrainingError("ending"), "draining"),
+        (EngineDeadError("dead"), "engine"),
+    ],
+)
+async def test_the_door_counts_whom_it_refuses_by_reason(
+    engine: FakeEngine, refusal: Exception, reason: str
+) -> None:
+    app = create_app(engine, ServerSettings())
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://server") as client:
+        await client.post("/v1/completions", json={"prompt": "a"})
+        engine.refusal = refusal  # type: ignore[assignment]
+        for _ in range(2):
+            await client.post("/v1/completions", json={"prompt": "a"})
+        text = (await client.get("/metrics")).text
+    counts = {
+        line.split('reason="')[1].split('"')[0]: float(line.split()[-1])
+        for line in text.splitlines()
+        if line.startswith("chairlift:requests_refused_total{")
+    }
+    assert counts.pop(reason) == 2.0
+    assert counts.pop("queue_timeout") == 3.0  # the fake engine's
+    assert set(counts.values()) == {0.0}
+
+
+def test_a_quota_counts_as_a_reason(engine: FakeEngine) -> None:
+    door = door_of(engine, max_queued=3)
+    engine.usages["a"] = TenantUsage(num_queued=3)
+    with pytest.raises(QuotaExceededError):
+        enter(door)
+    assert door.num_refused["quota"] == 1

@@ -11,7 +11,9 @@ from chairlift.errors import (
     EngineDeadError,
     EngineDrainingError,
     EngineOverloadedError,
+    QueueTimeoutError,
     RequestFailedError,
+    StartTooLateError,
 )
 from chairlift.server.responses import ErrorResponse
 
@@ -26,6 +28,8 @@ async def _post(client: httpx.AsyncClient) -> httpx.Response:
     ("refusal", "status", "code"),
     [
         (EngineOverloadedError("full", retry_after_s=2.2), 429, "engine_overloaded"),
+        (StartTooLateError("late", retry_after_s=1.0), 429, "start_too_late"),
+        (QueueTimeoutError("waited", retry_after_s=1.0), 503, "queue_timeout"),
         (EngineDrainingError("ending"), 503, "server_draining"),
         (EngineDeadError("dead"), 500, "engine_dead"),
         (RequestFailedError("NaN"), 500, "request_failed"),
@@ -48,6 +52,17 @@ async def test_overload_says_when_to_come_back_and_may_be_retried(
     answer = await _post(client)
     assert answer.headers["retry-after"] == "3"
     assert "x-should-retry" not in answer.headers
+
+
+async def test_whoever_waited_too_long_is_told_how_long_that_was(
+    client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    engine.failure = QueueTimeoutError("waited", retry_after_s=2.2)
+    for stream in (False, True):
+        body = {"prompt": "a", "stream": stream}
+        answer = await client.post("/v1/completions", json=body)
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "3")
+        assert answer.json()["error"]["code"] == "queue_timeout"
 
 
 async def test_a_full_queue_is_noticed_before_anything_is_tokenised(
