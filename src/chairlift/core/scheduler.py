@@ -70,6 +70,7 @@ class Scheduler:
         limits: EngineLimits,
         *,
         enable_prefix_caching: bool = True,
+        step_cost: StepCost | None = None,
     ) -> None:
         self._config = config
         self._limits = limits
@@ -84,7 +85,7 @@ class Scheduler:
         self._policy = make_policy(config, self.kv_cache.cached_tokens)
         self._tenant_limits = TenantLimits(config.tenants)
         self._line = Line(self._policy, config, self._tenant_limits)
-        self.step_cost = StepCost()
+        self.step_cost = step_cost or StepCost()
         self._pacing = Pacing(config, self.step_cost)
         self._forecast = StartForecast(config, self._pacing, self.step_cost, limits.block_size)
         self._running: list[Request] = []  # in the policy's order

@@ -91,7 +91,7 @@ def _overloaded(target_ttft_s: float) -> SimulationResult:
         num_requests=500, rate=16.0, prompt_lengths="64", output_lengths="uniform:50-150"
     )
     config = SchedulerConfig(max_num_seqs=16, target_ttft_s=target_ttft_s)
-    limits = EngineLimits(1 << 40, 8192, 16, 16384, 4096, target_ttft_s)
+    limits = EngineLimits(1 << 40, 8192, 16, 16384, 4096, target_ttft_s=target_ttft_s)
     return simulate(work.build(), ReplicaSetup(config, limits, COST))
 
 
