@@ -3,6 +3,8 @@
 #include <bit>
 #include <cstring>
 
+#include "half.h"
+
 // Layouts: the GGUF specification and ggml's block structures. Loops are plain so that compilers
 // vectorise them with whatever instruction set this file is built for. Every product is rounded
 // before the addition that follows (this file is built with -ffp-contract=off), so that weights
@@ -27,19 +29,6 @@ inline uint32_t load_u32(const uint8_t* src) {
 }
 
 inline float bits_to_float(uint32_t bits) { return std::bit_cast<float>(bits); }
-
-// Exact for every half, subnormals included even when the caller's thread flushes them to zero.
-// No branches: masks choose among the three cases, so that loops over it vectorise.
-inline float half_to_float(uint16_t half) {
-  const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16;
-  const uint32_t magnitude = half & 0x7fff;
-  const uint32_t subnormal =
-      std::bit_cast<uint32_t>(static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-24f);
-  const uint32_t is_subnormal = 0u - static_cast<uint32_t>(magnitude < 0x0400);
-  const uint32_t is_special = 0u - static_cast<uint32_t>(magnitude >= 0x7c00);  // inf and nan
-  const uint32_t normal = (magnitude << 13) + 0x38000000u + (is_special & 0x38000000u);
-  return bits_to_float(sign | (is_subnormal & subnormal) | (~is_subnormal & normal));
-}
 
 inline float load_half(const uint8_t* src) { return half_to_float(load_u16(src)); }
 

@@ -36,12 +36,13 @@ struct GemmCall {
   int out_columns;    // of a row; those behind are left alone
   // Where this member will read weights after this, or null: fetched towards the cache at the end.
   const std::byte* next_weights;
-  std::byte* scratch; // kGemmScratchBytes + 4 * padded_in * kMaxRowsPerChunk of this member's own
+  std::byte* scratch; // gemm_scratch_bytes(padded_in) of this member's own
 };
 
 constexpr int kRowPadding = 32;
 constexpr int kMaxRowsPerChunk = 16;
 constexpr size_t kGemmScratchBytes = size_t(1) << 20;
+constexpr size_t kMinExpandedBytes = 16384;
 
 using GemmFunction = void (*)(const GemmCall& call);
 
@@ -49,17 +50,40 @@ using GemmFunction = void (*)(const GemmCall& call);
 struct GemmKernels {
   GemmFunction float32;
   GemmFunction bfloat16;
+  GemmFunction q4_0;
+  GemmFunction q4_1;
+  GemmFunction q8_0;
 
   GemmFunction of(WeightFormat format) const {
-    return format == WeightFormat::float32 ? float32 : bfloat16;
+    switch (format) {
+      case WeightFormat::float32:
+        return float32;
+      case WeightFormat::bfloat16:
+        return bfloat16;
+      case WeightFormat::q4_0:
+        return q4_0;
+      case WeightFormat::q4_1:
+        return q4_1;
+      case WeightFormat::q8_0:
+        return q8_0;
+    }
+    return nullptr;
   }
 };
 
 CHAIRLIFT_DECLARE_KERNELS(GemmKernels, gemm_kernels)
 
+// Bytes of GemmCall::scratch that rows of `padded_in` columns need. Behind them is room for weights
+// expanded to bfloat16: kMinExpandedBytes and two panels at least.
+constexpr size_t gemm_row_scratch_bytes(int64_t padded_in) {
+  return kGemmScratchBytes + size_t(4) * static_cast<size_t>(padded_in) * kMaxRowsPerChunk;
+}
+
 // Bytes of GemmCall::scratch for inputs of up to `max_padded_in` columns.
 constexpr size_t gemm_scratch_bytes(int64_t max_padded_in) {
-  return kGemmScratchBytes + size_t(4) * static_cast<size_t>(max_padded_in) * kMaxRowsPerChunk;
+  const size_t panel = feature_bytes(WeightFormat::bfloat16, max_padded_in) * kPanelFeatures;
+  const size_t expanded = 2 * panel < kMinExpandedBytes ? kMinExpandedBytes : 2 * panel;
+  return gemm_row_scratch_bytes(max_padded_in) + expanded;
 }
 
 }  // namespace chairlift

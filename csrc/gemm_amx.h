@@ -206,7 +206,7 @@ class TileGemm {
   alignas(64) float sums_[2][kTallRows * kPanelFeatures];
 };
 
-static void gemm_on_tiles(const GemmCall& call) {
+static inline void gemm_on_tiles(const GemmCall& call) {
   const TileRegisters registers;
   switch (call.epilogue) {
     case Epilogue::store:

@@ -1,3 +1,4 @@
+#include "gemm_file.h"
 #include "gemm_vector.h"
 
 #if defined(__AMX_BF16__)
@@ -15,6 +16,9 @@ CHAIRLIFT_DEFINE_KERNELS(GemmKernels, gemm_kernels) = {
 #else
     gemm_on_vectors<Bf16WidenedWeights>,
 #endif
+    gemm_q4_0,
+    gemm_q4_1,
+    gemm_q8_0,
 };
 
 }  // namespace chairlift::CHAIRLIFT_ISA

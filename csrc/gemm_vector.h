@@ -19,8 +19,14 @@ constexpr int kMaxRows = 2, kVectors = 1;
 static_assert(kMaxRows <= kMaxRowsPerChunk);
 
 // A weight kind: how one 64-byte step of 16 features meets a row. `Input` is what rows are read
-// as, kInputs how many of them a step takes.
-struct F32Weights {
+// as, kInputs how many of them a step takes; panel() makes the steps of a panel readable.
+struct PackedAsRead {
+  static CHAIRLIFT_INLINE const std::byte* panel(const GemmCall& call, int index) {
+    return call.weights->panel(index);
+  }
+};
+
+struct F32Weights : PackedAsRead {
   using Input = float;
   using Out = float;
   static constexpr int kInputs = 1;
@@ -37,7 +43,7 @@ struct F32Weights {
 };
 
 // bfloat16 on both sides, with the level's paired dot product.
-struct Bf16DotWeights {
+struct Bf16DotWeights : PackedAsRead {
   using Input = bf16;
   using Out = bf16;
   static constexpr int kInputs = 2;
@@ -55,7 +61,7 @@ struct Bf16DotWeights {
 
 // bfloat16 weights widened in registers, rows widened once beforehand: for levels without the
 // paired dot product. The values multiplied are the same.
-struct Bf16WidenedWeights {
+struct Bf16WidenedWeights : PackedAsRead {
   using Input = float;
   using Out = bf16;
   static constexpr int kInputs = 2;
@@ -177,13 +183,16 @@ static inline void multiply_block(const GemmCall& call, const GemmBlock& block,
   const typename Kind::Input* x = input.rows(block.first_row, block.end_row);
   alignas(64) float sums[kMaxRows * kPanelFeatures];
   const int num_chunks = (num_rows + kMaxRows - 1) / kMaxRows;
-  // All chunks together fetch the next panel: 128 bytes a step in all.
-  const int64_t ahead_stride = (128 + num_chunks - 1) / num_chunks;
+  // All chunks together fetch the next panel.
+  const int64_t panel_bytes = static_cast<int64_t>(call.weights->panel_bytes());
+  const int64_t ahead_stride =
+      round_up(panel_bytes, num_steps * num_chunks) / (num_steps * num_chunks);
+  const std::byte* weights = Kind::panel(call, block.panel);
   for (int chunk = 0; chunk < num_chunks; chunk++) {
     const int begin = num_rows * chunk / num_chunks, end = num_rows * (chunk + 1) / num_chunks;
     const Prefetch ahead = {block.ahead + chunk * num_steps * ahead_stride, ahead_stride};
     multiply_rows<Kind>(end - begin, x + begin * input.stride(), input.stride(),
-                        call.weights->panel(block.panel), num_steps, ahead, sums);
+                        weights, num_steps, ahead, sums);
     PendingBlock<kEpilogue, typename Kind::Out> done = {sums, block.first_row + begin,
                                                         block.first_row + end, block.panel};
     done.finish_all(call);

@@ -38,7 +38,7 @@ bool can_run(Isa isa) {
       return true;
     case Isa::avx2:
       return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-             __builtin_cpu_supports("bmi2");
+             __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi2");
     case Isa::avx512:
       return can_run(Isa::avx2) && __builtin_cpu_supports("avx512f") &&
              __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&

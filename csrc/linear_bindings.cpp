@@ -13,6 +13,7 @@
 
 #include "activation_rows.h"
 #include "bf16.h"
+#include "file_blocks.h"
 #include "gemm.h"
 #include "row_kernels.h"
 
@@ -24,6 +25,7 @@ namespace {
 
 using Vector = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Matrix = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using OutVector = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using OutMatrix = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 Epilogue parse_epilogue(std::string_view name) {
@@ -65,6 +67,8 @@ ActivationRows to_rows(const float* values, int rows, int columns, ElementType t
   return result;
 }
 
+using Bytes = nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
 // A weight matrix and a team, outside of any model.
 class Linear {
  public:
@@ -84,6 +88,42 @@ class Linear {
     } else {
       pack(weights, 0, rows, {});
     }
+  }
+
+  // The same with weights kept as in a GGUF file. rows: [out, bytes of a row].
+  Linear(const Bytes& rows, std::string_view tensor_type, int in_features, bool gate_up,
+         int num_threads)
+      : type_(ElementType::bfloat16),
+        kernels_(gemm_kernels(current_isa())),
+        team_(num_threads) {
+    TensorType type;
+    require(parse_tensor_type(tensor_type, type) && has_file_format(type),
+            "tensor_type must be Q4_0, Q4_1 or Q8_0");
+    require(in_features % kFileBlock == 0 && row_bytes(type, in_features) == rows.shape(1),
+            "rows must hold in_features weights in whole blocks");
+    const int count = rows_of(rows), half = count / 2;
+    const int features = gate_up ? 2 * static_cast<int>(round_up(half, kHalfPanel)) : count;
+    matrix_ = {file_format_of(type), features, in_features, nullptr};
+    memory_ = HugeBuffer(matrix_.bytes());
+    matrix_.data = memory_.data();
+    const auto pack = [&](int first, int num_rows, FeatureRange range) {
+      const uint8_t* data = rows.data() + static_cast<size_t>(first) * rows.shape(1);
+      pack_rows({type, data, num_rows, in_features}, range, matrix_, team_);
+    };
+    if (gate_up) {
+      pack(0, half, {0, 2});
+      pack(half, count - half, {kHalfPanel, 2});
+    } else {
+      pack(0, count, {});
+    }
+  }
+
+  // A feature's weights as the kernels see them. out: [in_features].
+  void unpack(int feature, const OutVector& out) const {
+    require(feature >= 0 && feature < matrix_.out_features, "feature must be one of the matrix's");
+    require(static_cast<int>(out.shape(0)) == matrix_.in_features,
+            "out must have in_features elements");
+    unpack_row(matrix_, feature, out.data());
   }
 
   // out: [rows, columns]; read by `add`, written in full by all.
@@ -169,6 +209,9 @@ void bind_linear(nb::module_& m) {
   nb::class_<Linear>(m, "Linear")
       .def(nb::init<const Matrix&, std::string_view, bool, int>(), "weights"_a.noconvert(),
            "dtype"_a, "gate_up"_a, "num_threads"_a)
+      .def(nb::init<const Bytes&, std::string_view, int, bool, int>(), "rows"_a.noconvert(),
+           "tensor_type"_a, "in_features"_a, "gate_up"_a, "num_threads"_a)
+      .def("unpack", &Linear::unpack, "feature"_a, "out"_a.noconvert())
       .def("apply", &Linear::apply, "x"_a.noconvert(), "epilogue"_a, "bias"_a.none(),
            "out"_a.noconvert());
   m.def("rms_norm", &rms_norm, "x"_a.noconvert(), "weight"_a.noconvert(), "eps"_a, "dtype"_a,

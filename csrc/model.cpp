@@ -45,7 +45,8 @@ void check_equal(const char* field, int64_t index, int64_t value, int64_t expect
 
 }  // namespace
 
-Model::Model(ModelShape shape, ElementType type, int num_threads, int max_num_batched_tokens)
+Model::Model(ModelShape shape, ElementType type, int num_threads, int max_num_batched_tokens,
+             const StoredTypes& kept_types)
     : shape_(checked(std::move(shape), max_num_batched_tokens)),
       type_(type),
       max_tokens_(max_num_batched_tokens),
@@ -56,7 +57,7 @@ Model::Model(ModelShape shape, ElementType type, int num_threads, int max_num_ba
       attention_(attention_kernels(isa_)),
       team_(num_threads),
       work_(num_threads),
-      weights_(shape_, type),
+      weights_(shape_, type, kept_types),
       rope_(shape_.rope_inv_freq, shape_.rope_attention_factor),
       plan_(attention_shape_, shape_.num_layers),
       residual_(max_tokens_, shape_.hidden_size, ElementType::float32),

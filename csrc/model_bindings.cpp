@@ -49,10 +49,27 @@ void make_shape(ModelShape* self, int vocab_size, int hidden_size, int intermedi
                         tie_word_embeddings};
 }
 
+TensorType checked_tensor_type(std::string_view tensor, std::string_view type_name) {
+  TensorType type;
+  if (!parse_tensor_type(type_name, type)) {
+    throw std::invalid_argument("tensor " + std::string(tensor) + " has unknown tensor_type " +
+                                std::string(type_name));
+  }
+  return type;
+}
+
 void make_model(Model* self, const ModelShape& shape, std::string_view dtype, int num_threads,
-                int max_num_batched_tokens) {
+                int max_num_batched_tokens, const std::map<std::string, std::string>& kept_types) {
   const ElementType type = parse_element_type(dtype);
-  new (self) Model(shape, type, num_threads, max_num_batched_tokens);
+  StoredTypes kept;
+  for (const auto& [name, type_name] : kept_types) {
+    kept[name] = checked_tensor_type(name, type_name);
+  }
+  if (!kept.empty() && type != ElementType::bfloat16) {
+    throw std::invalid_argument("dtype must be bfloat16 with weights kept as in the file, got " +
+                                std::string(dtype));
+  }
+  new (self) Model(shape, type, num_threads, max_num_batched_tokens, kept);
 }
 
 void check_size(const char* field, size_t size, size_t expected) {
@@ -65,11 +82,7 @@ void check_size(const char* field, size_t size, size_t expected) {
 void set_weight(Model& model, std::string_view name, std::string_view tensor_type,
                 const std::vector<int64_t>& shape, const Array<uint8_t, 1>& data,
                 int interleaved_heads) {
-  TensorType type;
-  if (!parse_tensor_type(tensor_type, type)) {
-    throw std::invalid_argument("tensor " + std::string(name) + " has unknown tensor_type " +
-                                std::string(tensor_type));
-  }
+  const TensorType type = checked_tensor_type(name, tensor_type);
   const WeightSource source = {name, type, shape, {data.data(), data.size()}, interleaved_heads};
   const nb::gil_scoped_release release;
   model.set_weight(source);
@@ -184,7 +197,7 @@ void bind_model(nb::module_& m) {
 
   nb::class_<Model>(m, "Model")
       .def("__init__", &make_model, "shape"_a, "dtype"_a, "num_threads"_a,
-           "max_num_batched_tokens"_a)
+           "max_num_batched_tokens"_a, "kept_types"_a)
       .def("set_weight", &set_weight, "name"_a, "tensor_type"_a, "shape"_a,
            "data"_a.noconvert(), "interleaved_heads"_a)
       .def("weight_parts", &weight_parts)

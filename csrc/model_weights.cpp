@@ -3,6 +3,8 @@
 #include <charconv>
 #include <stdexcept>
 
+#include "file_blocks.h"
+
 namespace chairlift {
 namespace {
 
@@ -99,37 +101,64 @@ void ModelShape::check() const {
   }
 }
 
-ModelWeights::ModelWeights(const ModelShape& shape, ElementType type)
+ModelWeights::ModelWeights(const ModelShape& shape, ElementType type,
+                           const StoredTypes& kept_types)
     : shape_(shape),
       tied_(shape.tie_word_embeddings),
       layers_(static_cast<size_t>(shape.num_layers)),
       final_norm_(padded_vector(shape.hidden_size)) {
   const int hidden = shape.hidden_size;
-  std::vector<PackedMatrix*> matrices;
-  const auto reserve = [&](PackedMatrix& matrix, int out_features, int in_features) {
+  const auto describe = [&](PackedMatrix& matrix, int out_features, int in_features) {
     matrix = {plain_format(type), out_features, in_features, nullptr};
-    matrices.push_back(&matrix);
-    bytes_ += matrix.bytes();
   };
   for (LayerWeights& layer : layers_) {
-    reserve(layer.qkv, shape.qkv_size(), hidden);
-    reserve(layer.o, hidden, shape.q_size());
+    describe(layer.qkv, shape.qkv_size(), hidden);
+    describe(layer.o, hidden, shape.q_size());
     // Panels hold 16 gates and 16 ups: as many panels as halves of the intermediate size.
     const int half_panels = static_cast<int>(round_up(shape.intermediate_size, kHalfPanel));
-    reserve(layer.gate_up, 2 * half_panels, hidden);
-    reserve(layer.down, hidden, shape.intermediate_size);
+    describe(layer.gate_up, 2 * half_panels, hidden);
+    describe(layer.down, hidden, shape.intermediate_size);
     layer.input_norm = layer.post_attention_norm = padded_vector(hidden);
     if (shape.attention_bias) layer.qkv_bias = padded_vector(shape.qkv_size());
     if (shape.attention_output_bias) layer.o_bias = padded_vector(hidden);
     if (shape.qk_norm) layer.q_norm = layer.k_norm = padded_vector(shape.head_dim);
   }
-  if (!tied_) reserve(embedding_, shape.vocab_size, hidden);
-  reserve(tied_ ? embedding_ : head_, shape.vocab_size, hidden);
+  describe(embedding_, shape.vocab_size, hidden);
+  if (!tied_) describe(head_, shape.vocab_size, hidden);
+  keep_formats(kept_types);
+  for (const PackedMatrix* matrix : matrices()) bytes_ += matrix->bytes();
   memory_ = HugeBuffer(bytes_);
   std::byte* next = memory_.data();
-  for (PackedMatrix* matrix : matrices) {
+  for (PackedMatrix* matrix : matrices()) {
     matrix->data = next;
     next += matrix->bytes();
+  }
+}
+
+// In the order in which a step reads them.
+std::vector<PackedMatrix*> ModelWeights::matrices() {
+  std::vector<PackedMatrix*> all;
+  for (LayerWeights& layer : layers_) {
+    all.insert(all.end(), {&layer.qkv, &layer.o, &layer.gate_up, &layer.down});
+  }
+  all.push_back(&embedding_);
+  if (!tied_) all.push_back(&head_);
+  return all;
+}
+
+void ModelWeights::keep_formats(const StoredTypes& kept_types) {
+  std::map<const PackedMatrix*, TensorType> type_of;
+  for (const auto& [name, type] : kept_types) {
+    PackedMatrix* matrix = find(name).matrix;
+    if (matrix == nullptr || !has_file_format(type)) fail(name, "cannot be kept as it is stored");
+    if (matrix->in_features % kFileBlock != 0) {
+      fail(name, "cannot be kept: rows of " + std::to_string(matrix->in_features) +
+                     " weights are no whole blocks of " + std::to_string(kFileBlock));
+    }
+    if (type_of.emplace(matrix, type).first->second != type) {
+      fail(name, "cannot be kept: it shares a matrix with a tensor of another type");
+    }
+    matrix->format = file_format_of(type);
   }
 }
 
@@ -139,6 +168,11 @@ void ModelWeights::set(const WeightSource& source, ThreadTeam& team) {
   if (place.matrix == nullptr) {
     store_vector(source, place.range, *place.vector);
     return;
+  }
+  const WeightFormat format = place.matrix->format;
+  if (is_file_format(format) &&
+      !(has_file_format(source.type) && file_format_of(source.type) == format)) {
+    fail(source.name, "has another type than it was to be kept in");
   }
   pack_rows({source.type, source.data.data(), static_cast<int>(place.shape[0]),
              static_cast<int>(place.shape[1]), source.interleaved_heads},

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -54,14 +55,19 @@ struct LayerWeights {
   std::vector<float> q_norm, k_norm;
 };
 
+// Types of tensors in the model file, by name.
+using StoredTypes = std::map<std::string, TensorType, std::less<>>;
+
 inline const float* data_or_null(const std::vector<float>& v) {
   return v.empty() ? nullptr : v.data();
 }
 
 class ModelWeights {
  public:
-  // Reserves zeroed memory for everything.
-  ModelWeights(const ModelShape& shape, ElementType type);
+  // Reserves zeroed memory for everything. Matrices whose tensors `kept_types` lists keep the
+  // file's format, others have the plain format of `type`. Throws std::invalid_argument for a name
+  // that is not a matrix of this model's, and for types that cannot be kept, or not in one matrix.
+  ModelWeights(const ModelShape& shape, ElementType type, const StoredTypes& kept_types = {});
 
   // Dequantises, packs and stores one tensor. Throws std::invalid_argument naming the tensor when
   // it is not one of this model's or has another shape or size; nothing is stored then.
@@ -84,6 +90,8 @@ class ModelWeights {
     FeatureRange range;
     std::vector<float>* vector = nullptr;
   };
+  std::vector<PackedMatrix*> matrices();
+  void keep_formats(const StoredTypes& kept_types);
   Place find(std::string_view name);
   Place find_in_layer(LayerWeights& layer, std::string_view part);
 

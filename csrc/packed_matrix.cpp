@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "bf16.h"
+#include "file_blocks.h"
 
 namespace chairlift {
 namespace {
@@ -47,6 +48,10 @@ void pack_rows(const SourceRows& source, FeatureRange range, const PackedMatrix&
     for (int64_t r = groups.begin * kHalfPanel; r < end; r++) {
       const int dst = static_cast<int>(r);
       const uint8_t* src = source.data + stride * static_cast<size_t>(source.source_row(dst));
+      if (is_file_format(matrix.format)) {
+        write_file_blocks(matrix, range.feature_of(dst), src);
+        continue;
+      }
       dequantize_row(source.type, src, row.data(), source.num_cols);
       write_feature(matrix, range.feature_of(dst), row.data());
     }
@@ -54,6 +59,10 @@ void pack_rows(const SourceRows& source, FeatureRange range, const PackedMatrix&
 }
 
 void unpack_row(const PackedMatrix& matrix, int feature, float* out) {
+  if (is_file_format(matrix.format)) {
+    read_file_blocks(matrix, feature, out);
+    return;
+  }
   const uint32_t* words = feature_words(matrix, feature);
   const int n = matrix.in_features;
   if (matrix.format == WeightFormat::float32) {

@@ -5,6 +5,7 @@
 //
 //     float32    [padded_in][32 features]
 //     bfloat16   [padded_in / 2][32 features][2]     (AMX's B tile, and the paired dot product's)
+//     q4_0 ...   [in / 32] blocks of 32 features     (GGUF's formats as they are: file_blocks.h)
 //
 // padded_in is in_features rounded up to 32 (one AMX tile of bfloat16); the padding, and the
 // features behind out_features in the last panel, are zero.
@@ -27,16 +28,35 @@ constexpr int64_t round_up(int64_t n, int64_t multiple) {
 }
 
 // What a packed matrix holds; each format has its own layout and GEMM kernel.
-enum class WeightFormat { float32, bfloat16 };
+enum class WeightFormat { float32, bfloat16, q4_0, q4_1, q8_0 };
 
 // The format of weights that are not quantised.
 constexpr WeightFormat plain_format(ElementType type) {
   return type == ElementType::float32 ? WeightFormat::float32 : WeightFormat::bfloat16;
 }
 
-// Bytes of `padded_in` weights of one feature.
+// Whether a matrix of this format keeps the values of a model file as they are.
+constexpr bool is_file_format(WeightFormat format) {
+  return format == WeightFormat::q4_0 || format == WeightFormat::q4_1 ||
+         format == WeightFormat::q8_0;
+}
+
+// Bytes of `padded_in` (a multiple of 32) weights of one feature.
 constexpr size_t feature_bytes(WeightFormat format, int64_t padded_in) {
-  return static_cast<size_t>(padded_in) * (format == WeightFormat::float32 ? 4 : 2);
+  const size_t blocks = static_cast<size_t>(padded_in) / 32;
+  switch (format) {
+    case WeightFormat::float32:
+      return blocks * 128;
+    case WeightFormat::bfloat16:
+      return blocks * 64;
+    case WeightFormat::q4_0:
+      return blocks * 18;
+    case WeightFormat::q4_1:
+      return blocks * 20;
+    case WeightFormat::q8_0:
+      return blocks * 34;
+  }
+  return 0;
 }
 
 // A packed matrix; the memory belongs to someone else.

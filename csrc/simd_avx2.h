@@ -164,4 +164,39 @@ static CHAIRLIFT_INLINE F32x16 dot_pairs(F32x16 c, U32x16 a, U32x16 b) {
                fmadd(first_of_pairs(a), first_of_pairs(b), c));
 }
 
+// Widens 16 half precision numbers.
+static CHAIRLIFT_INLINE F32x16 load_f16(const void* p) {
+  const __m128i* halves = static_cast<const __m128i*>(p);
+  return {_mm256_cvtph_ps(_mm_loadu_si128(halves)), _mm256_cvtph_ps(_mm_loadu_si128(halves + 1))};
+}
+// Widens 16 signed bytes.
+static CHAIRLIFT_INLINE F32x16 load_int8(const void* p) {
+  const auto widen = [p](int first) {
+    int64_t bytes;
+    std::memcpy(&bytes, static_cast<const char*>(p) + first, 8);
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(bytes)));
+  };
+  return {widen(0), widen(8)};
+}
+// Each of 8 numbers twice: lanes 2 i and 2 i + 1 are p[i].
+static CHAIRLIFT_INLINE F32x16 load_twice(const float* p) {
+  const __m256 all = _mm256_loadu_ps(p);
+  return {_mm256_permutevar8x32_ps(all, _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3)),
+          _mm256_permutevar8x32_ps(all, _mm256_setr_epi32(4, 4, 5, 5, 6, 6, 7, 7))};
+}
+// Bits [kShift, kShift + 4) of each word, as a number of 0..15, plus kFirst.
+template <int kShift, int kFirst>
+static CHAIRLIFT_INLINE F32x16 nibbles(U32x16 words) {
+  const auto part = [](__m256i v) {
+    const __m256i low = _mm256_and_si256(_mm256_srli_epi32(v, kShift), _mm256_set1_epi32(15));
+    return _mm256_cvtepi32_ps(_mm256_add_epi32(low, _mm256_set1_epi32(kFirst)));
+  };
+  return {part(words.lo), part(words.hi)};
+}
+// Rounds a and b as store_bf16 does: 32 numbers.
+static CHAIRLIFT_INLINE void store_two_bf16(bf16* p, F32x16 a, F32x16 b) {
+  store_bf16(p, a);
+  store_bf16(p + 16, b);
+}
+
 }  // namespace chairlift::CHAIRLIFT_ISA

@@ -116,4 +116,37 @@ static CHAIRLIFT_INLINE F32x16 dot_pairs(F32x16 c, U32x16 a, U32x16 b) {
 #endif
 }
 
+// Widens 16 half precision numbers.
+static CHAIRLIFT_INLINE F32x16 load_f16(const void* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
+}
+// Widens 16 signed bytes.
+static CHAIRLIFT_INLINE F32x16 load_int8(const void* p) {
+  return _mm512_cvtepi32_ps(
+      _mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))));
+}
+// Each of 8 numbers twice: lanes 2 i and 2 i + 1 are p[i].
+static CHAIRLIFT_INLINE F32x16 load_twice(const float* p) {
+  const __m512i lanes = _mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0);
+  return _mm512_permutexvar_ps(lanes, _mm512_castps256_ps512(_mm256_loadu_ps(p)));
+}
+// Bits [kShift, kShift + 4) of each word, as a number of 0..15, plus kFirst.
+template <int kShift, int kFirst>
+static CHAIRLIFT_INLINE F32x16 nibbles(U32x16 words) {
+  // The permutation looks at the lower four bits of its indices alone.
+  const F32x16 values =
+      _mm512_add_ps(_mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
+                    broadcast(kFirst));
+  return _mm512_permutexvar_ps(_mm512_srli_epi32(words, kShift), values);
+}
+// Rounds a and b as store_bf16 does: 32 numbers.
+static CHAIRLIFT_INLINE void store_two_bf16(bf16* p, F32x16 a, F32x16 b) {
+#if defined(__AVX512BF16__)
+  _mm512_storeu_si512(p, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a)));
+#else
+  store_bf16(p, a);
+  store_bf16(p + 16, b);
+#endif
+}
+
 }  // namespace chairlift::CHAIRLIFT_ISA

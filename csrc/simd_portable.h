@@ -2,6 +2,8 @@
 // x86-64 and NEON on ARM. Included by simd.h only.
 #pragma once
 
+#include "half.h"
+
 namespace chairlift::CHAIRLIFT_ISA {
 
 typedef float F32x4 __attribute__((vector_size(16)));
@@ -168,6 +170,45 @@ static CHAIRLIFT_INLINE F32x16 second_of_pairs(U32x16 pairs) {
 static CHAIRLIFT_INLINE F32x16 dot_pairs(F32x16 c, U32x16 a, U32x16 b) {
   return fmadd(second_of_pairs(a), second_of_pairs(b),
                fmadd(first_of_pairs(a), first_of_pairs(b), c));
+}
+
+// Widens 16 half precision numbers.
+static CHAIRLIFT_INLINE F32x16 load_f16(const void* p) {
+  uint16_t halves[16];
+  std::memcpy(halves, p, sizeof(halves));
+  return each_part<F32x16>([&](int i) {
+    F32x4 r;
+    for (int j = 0; j < 4; j++) r[j] = half_to_float(halves[4 * i + j]);
+    return r;
+  });
+}
+// Widens 16 signed bytes.
+static CHAIRLIFT_INLINE F32x16 load_int8(const void* p) {
+  int8_t bytes[16];
+  std::memcpy(bytes, p, sizeof(bytes));
+  return each_part<F32x16>([&](int i) {
+    const int8_t* part = bytes + 4 * i;
+    return __builtin_convertvector((I32x4{part[0], part[1], part[2], part[3]}), F32x4);
+  });
+}
+// Each of 8 numbers twice: lanes 2 i and 2 i + 1 are p[i].
+static CHAIRLIFT_INLINE F32x16 load_twice(const float* p) {
+  return each_part<F32x16>([&](int i) {
+    return F32x4{p[2 * i], p[2 * i], p[2 * i + 1], p[2 * i + 1]};
+  });
+}
+// Bits [kShift, kShift + 4) of each word, as a number of 0..15, plus kFirst.
+template <int kShift, int kFirst>
+static CHAIRLIFT_INLINE F32x16 nibbles(U32x16 words) {
+  return each_part<F32x16>([&](int i) {
+    const I32x4 low = reinterpret_cast<I32x4>(words.part[i] >> kShift & 15u);
+    return __builtin_convertvector(low + kFirst, F32x4);
+  });
+}
+// Rounds a and b as store_bf16 does: 32 numbers.
+static CHAIRLIFT_INLINE void store_two_bf16(bf16* p, F32x16 a, F32x16 b) {
+  store_bf16(p, a);
+  store_bf16(p + 16, b);
 }
 
 }  // namespace chairlift::CHAIRLIFT_ISA

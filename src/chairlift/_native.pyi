@@ -1,6 +1,7 @@
 """Types of the C++ extension. Each part's functions stand under its name, in the order bound."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -30,9 +31,20 @@ class SharedWork:
 # linear_bindings.cpp
 
 class Linear:
+    @overload
     def __init__(
         self, weights: npt.NDArray[np.float32], dtype: str, gate_up: bool, num_threads: int
     ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        rows: npt.NDArray[np.uint8],
+        tensor_type: str,
+        in_features: int,
+        gate_up: bool,
+        num_threads: int,
+    ) -> None: ...
+    def unpack(self, feature: int, out: npt.NDArray[np.float32]) -> None: ...
     def apply(
         self,
         x: npt.NDArray[np.float32],
@@ -83,7 +95,12 @@ class ModelShape:
 
 class Model:
     def __init__(
-        self, shape: ModelShape, dtype: str, num_threads: int, max_num_batched_tokens: int
+        self,
+        shape: ModelShape,
+        dtype: str,
+        num_threads: int,
+        max_num_batched_tokens: int,
+        kept_types: Mapping[str, str],
     ) -> None: ...
     def set_weight(
         self,

@@ -5,7 +5,7 @@ Knows nothing about requests, sampling or files. One instance serves one caller 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from chairlift import _native
 from chairlift.errors import KernelInputError, ModelLoadError
 from chairlift.kernels.isa import current_isa
-from chairlift.model_spec import ModelSpec, WeightTensor, expected_weights
+from chairlift.model_spec import ModelSpec, TensorType, WeightTensor, expected_weights
 
 CpuDtype = Literal["float32", "bfloat16"]
 
@@ -62,20 +62,33 @@ class CpuModel:
         dtype: Weights, KV cache and the inputs of matrix products; sums are float32 in both.
         num_threads: Members of the team, the calling thread included.
         max_num_batched_tokens: Most tokens of one ``forward``; sizes the activation buffers.
+        kept_types: Tensors to keep as they are in a GGUF file, see
+            :func:`~chairlift.kernels.file_formats.types_to_keep`; bfloat16 only. The results are
+            those of bfloat16, bit for bit.
 
     Raises:
-        KernelInputError: A number is out of its range.
+        KernelInputError: A number is out of its range, or a tensor cannot be kept.
         ConfigError: ``CHAIRLIFT_ISA`` names a level that cannot run here.
     """
 
     def __init__(
-        self, spec: ModelSpec, *, dtype: CpuDtype, num_threads: int, max_num_batched_tokens: int
+        self,
+        spec: ModelSpec,
+        *,
+        dtype: CpuDtype,
+        num_threads: int,
+        max_num_batched_tokens: int,
+        kept_types: Mapping[str, TensorType] | None = None,
     ) -> None:
         current_isa()  # raises before anything is made
         self._missing = {name for name, _ in expected_weights(spec)}
         with _kernel_errors():
             self._model = _native.Model(
-                _native_shape(spec), dtype, num_threads, max_num_batched_tokens
+                _native_shape(spec),
+                dtype,
+                num_threads,
+                max_num_batched_tokens,
+                {name: kept.value for name, kept in (kept_types or {}).items()},
             )
 
     def set_weight(self, tensor: WeightTensor) -> None:
