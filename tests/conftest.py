@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.tiny_gguf import write_random_gguf
 from tests.tiny_models import write_random_model, write_successor_model
 
 
@@ -12,6 +13,12 @@ from tests.tiny_models import write_random_model, write_successor_model
 def random_model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of a tiny Llama with random weights (vocabulary 300, 8192 positions)."""
     return write_random_model(tmp_path_factory.mktemp("models") / "tiny-random")
+
+
+@pytest.fixture(scope="session")
+def random_gguf_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """GGUF file of a tiny Llama with random weights in several formats (vocabulary 300)."""
+    return write_random_gguf(tmp_path_factory.mktemp("models") / "tiny-random.gguf")
 
 
 @pytest.fixture(scope="session")

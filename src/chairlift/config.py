@@ -8,6 +8,7 @@ from typing import Literal, get_args
 from chairlift.errors import ConfigError
 
 Dtype = Literal["float32", "bfloat16"]
+Quantization = Literal["none", "gguf"]
 BatchingMode = Literal["continuous", "static", "dynamic"]
 PreemptionMode = Literal["recompute", "swap", "auto"]
 
@@ -22,6 +23,9 @@ class ModelConfig:
     Attributes:
         model: Alias, .gguf file, Hugging Face folder or Hugging Face id.
         dtype: Weights, activations at matrix products and KV cache; sums are float32 in both.
+        quantization: none: weights are expanded to dtype when the model is loaded. gguf: Q4_0,
+            Q4_1 and Q8_0 weights of a GGUF file stay as they are in it, at its size; the tokens are
+            those of bfloat16 (docs/quantization.md).
         max_model_len: Most tokens of prompt and output together; 0: the model's own limit.
         weight_cache_bytes: Disk space for weights packed at earlier starts, so that the next one
             reads them as they are; 0: none are kept.
@@ -29,11 +33,18 @@ class ModelConfig:
 
     model: str = DEFAULT_MODEL
     dtype: Dtype = "bfloat16"
+    quantization: Quantization = "none"
     max_model_len: int = 0
     weight_cache_bytes: int = 8 << 30
 
     def __post_init__(self) -> None:
         _check_choice("dtype", self.dtype, get_args(Dtype))
+        _check_choice("quantization", self.quantization, get_args(Quantization))
+        if self.quantization == "gguf" and self.dtype != "bfloat16":
+            raise ConfigError(
+                f"dtype must be bfloat16 with quantization gguf, got {self.dtype}: leave one of "
+                "the two out"
+            )
         _check_at_least("max_model_len", self.max_model_len, 0)
         _check_at_least("weight_cache_bytes", self.weight_cache_bytes, 0)
 

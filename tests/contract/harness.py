@@ -12,6 +12,7 @@ from chairlift.config import (
     EngineConfig,
     ModelConfig,
     PreemptionMode,
+    Quantization,
     SchedulerConfig,
 )
 from chairlift.engine.engine_core import EngineCore
@@ -63,6 +64,7 @@ class Setting:
 
     model: Path
     dtype: Dtype = "float32"
+    quantization: Quantization = "none"
     max_num_seqs: int = 16
     max_num_batched_tokens: int = 2048
     num_kv_blocks: int = 400
@@ -80,7 +82,9 @@ class Setting:
         """An engine core under these conditions."""
         built = build_engine_core(
             EngineConfig(
-                model=ModelConfig(model=str(self.model), dtype=self.dtype),
+                model=ModelConfig(
+                    model=str(self.model), dtype=self.dtype, quantization=self.quantization
+                ),
                 cache=CacheConfig(
                     block_size=self.block_size,
                     num_kv_blocks=self.num_kv_blocks,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.contract.harness import GREEDY, SEEDED, Job, Run, Setting, alone, play
 
-from chairlift.config import Dtype
+from chairlift.config import Dtype, Quantization
 from chairlift.outputs import FinishReason
 
 PROMPT_LENGTHS = (1, 2, 15, 16, 17, 33, 64, 100, 129, 200)
@@ -32,11 +32,21 @@ def jobs() -> list[Job]:
     ]
 
 
-@pytest.fixture(scope="module", params=["float32", "bfloat16"])
-def base(request: pytest.FixtureRequest, random_model_path: Path) -> Setting:
+ARITHMETIC: dict[str, tuple[Dtype, Quantization]] = {
+    "float32": ("float32", "none"),
+    "bfloat16": ("bfloat16", "none"),
+    "gguf": ("bfloat16", "gguf"),
+}
+
+
+@pytest.fixture(scope="module", params=list(ARITHMETIC))
+def base(
+    request: pytest.FixtureRequest, random_model_path: Path, random_gguf_path: Path
+) -> Setting:
     """The conditions under which requests are asked alone."""
-    dtype: Dtype = request.param
-    return Setting(model=random_model_path, dtype=dtype)
+    dtype, quantization = ARITHMETIC[request.param]
+    model = random_gguf_path if quantization == "gguf" else random_model_path
+    return Setting(model=model, dtype=dtype, quantization=quantization)
 
 
 @pytest.fixture(scope="module")
@@ -238,6 +248,15 @@ def test_prompt_logprobs_under_chunks_preemption_and_neighbours(base: Setting) -
     for job in scored:
         bits = alone_run.answers[job.name].prompt_logprob_bits
         assert len(bits) == len(job.prompt) - 1
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_weights_kept_as_in_the_file_answer_as_in_bfloat16(
+    random_gguf_path: Path, num_threads: int
+) -> None:
+    plain = Setting(random_gguf_path, "bfloat16", "none", num_threads=num_threads)
+    kept = replace(plain, quantization="gguf")
+    check(play(kept.build(), jobs()), play(plain.build(), jobs()))
 
 
 def test_choices_of_one_request_differ_and_repeat(base: Setting) -> None:

@@ -44,9 +44,19 @@ def info(model: ModelArgument = DEFAULT_MODEL, *, as_json: JsonOption = False) -
 
 
 def model_facts(model: LoadedModel) -> Facts:
-    """Collect what a model is and needs; bytes as numbers, per dtype where it matters."""
+    """Collect what a model is and needs; bytes as numbers, per dtype where it matters.
+
+    Memory "in gguf" is that of weights kept as in the file; there is none without a matrix to keep.
+    """
+    from chairlift.kernels.file_formats import kept_weight_bytes, types_to_keep
+    from chairlift.models.loaded_model import ModelFormat
+
     spec = model.spec
     windows = sorted({window for window in spec.sliding_windows if window})
+    kept = types_to_keep(model.weights) if model.format is ModelFormat.GGUF else {}
+    in_memory = {dtype: spec.num_parameters * size for dtype, size in BYTES_PER_VALUE.items()}
+    if kept:
+        in_memory["gguf"] = kept_weight_bytes(model.weights)
     per_token = {dtype: kv_bytes_per_token(spec, size) for dtype, size in BYTES_PER_VALUE.items()}
     return {
         "name": model.name,
@@ -64,9 +74,9 @@ def model_facts(model: LoadedModel) -> Facts:
         "vocabulary": spec.vocab_size,
         "context_tokens": spec.max_position_embeddings,
         "sliding_window_tokens": ", ".join(map(str, windows)) or "none",
-        "weights_in_memory_bytes": {
-            dtype: spec.num_parameters * size for dtype, size in BYTES_PER_VALUE.items()
-        },
+        "matrices": sum(len(tensor.shape) == 2 for tensor in model.weights),
+        "kept_as_they_are_in_gguf": len(kept),
+        "weights_in_memory_bytes": in_memory,
         "kv_cache_per_token_bytes": per_token,
         "kv_cache_of_one_full_context_bytes": {
             dtype: size * spec.max_position_embeddings for dtype, size in per_token.items()

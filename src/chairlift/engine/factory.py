@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from chairlift.config import EngineConfig, EngineLimits
+from chairlift.config import EngineConfig, EngineLimits, ModelConfig
 from chairlift.core.scheduler import Scheduler
 from chairlift.core.scheduler_output import NewRequest, ScheduledRequest, SchedulerOutput
 from chairlift.engine.cost_rehearsal import needs_costs, rehearse_costs
@@ -115,7 +115,7 @@ def build_core_of(config: EngineConfig, model: LoadedModel, timer: PhaseTimer) -
         limits=limits,
         model_name=model.name,
         quantization=model.quantization,
-        dtype=config.model.dtype,
+        dtype=_arithmetic(config.model),
         isa=cpu_model.isa,
         num_threads=cpu_model.num_threads,
         weight_bytes=cpu_model.weight_bytes,
@@ -180,6 +180,12 @@ def _max_model_len(config: EngineConfig, model: LoadedModel) -> int:
             f"max_model_len must be at most {own}, the context length of {model.name}, got {asked}"
         )
     return asked or own
+
+
+def _arithmetic(model: ModelConfig) -> str:
+    if model.quantization == "none":
+        return model.dtype
+    return f"{model.quantization} and {model.dtype}"
 
 
 def _kv_pool(

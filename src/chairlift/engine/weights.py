@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from chairlift.config import EngineConfig
+from chairlift.config import EngineConfig, Quantization
 from chairlift.engine.phase_timer import PhaseTimer
+from chairlift.errors import ConfigError
 from chairlift.kernels.cpu_model import CpuModel
+from chairlift.kernels.file_formats import BITS_PER_WEIGHT, types_to_keep
 from chairlift.kernels.threads import usable_threads
-from chairlift.models.loaded_model import LoadedModel
+from chairlift.model_spec import TensorType
+from chairlift.models.loaded_model import LoadedModel, ModelFormat
 from chairlift.runner.weight_cache import WeightCache, weight_cache, weight_key
 
 _LOGGER = logging.getLogger(__name__)
@@ -22,6 +25,7 @@ def load_weights(config: EngineConfig, source: LoadedModel, timer: PhaseTimer) -
         timer: Counts the parts of the start: ``cached weights``, or ``weights``.
 
     Raises:
+        ConfigError: The quantization does not go with the model.
         ModelLoadError: A weight is missing.
     """
     model = CpuModel(
@@ -29,6 +33,7 @@ def load_weights(config: EngineConfig, source: LoadedModel, timer: PhaseTimer) -
         dtype=config.model.dtype,
         num_threads=config.num_threads or usable_threads(),
         max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
+        kept_types=_kept_types(config.model.quantization, source),
     )
     cache = weight_cache(config.model.weight_cache_bytes, model)
     if cache is None:
@@ -36,6 +41,27 @@ def load_weights(config: EngineConfig, source: LoadedModel, timer: PhaseTimer) -
     else:
         _load_through(cache, _key(config, source, model), source, model, timer)
     return model
+
+
+def _kept_types(quantization: Quantization, source: LoadedModel) -> dict[str, TensorType]:
+    """Tensors to keep as they are in the file, by name."""
+    if quantization == "none":
+        return {}
+    kept = types_to_keep(source.weights)
+    if source.format is not ModelFormat.GGUF or not kept:
+        keepable = ", ".join(BITS_PER_WEIGHT)
+        raise ConfigError(
+            f"quantization gguf needs a GGUF file with weights in {keepable}, but {source.name} "
+            f"holds {source.quantization}: choose such a file, or leave the quantization out"
+        )
+    matrices = [tensor for tensor in source.weights if len(tensor.shape) == 2]
+    if len(kept) < len(matrices):
+        _LOGGER.info(
+            "%d of %d matrices are kept as in the file, the others in bfloat16",
+            len(kept),
+            len(matrices),
+        )
+    return kept
 
 
 def _load_through(

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.tiny_gguf import NUM_KEPT, NUM_MATRICES
 
 from chairlift.cli.info import format_bytes, kv_bytes_per_token, model_facts
 from chairlift.cli.main import main
@@ -39,6 +40,16 @@ def test_memory_is_given_for_both_dtypes(random_model_path: Path) -> None:
         "bfloat16": 2 * int(str(facts["parameters"])),
         "float32": 4 * int(str(facts["parameters"])),
     }
+
+
+def test_memory_of_weights_kept_as_in_the_file_is_given_where_there_are_some(
+    random_gguf_path: Path,
+) -> None:
+    facts = model_facts(load_model(str(random_gguf_path)))
+    assert (facts["matrices"], facts["kept_as_they_are_in_gguf"]) == (NUM_MATRICES, NUM_KEPT)
+    weights = facts["weights_in_memory_bytes"]
+    assert isinstance(weights, dict)
+    assert weights["gguf"] < weights["bfloat16"]
 
 
 def test_info_is_text_for_people(

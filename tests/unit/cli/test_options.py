@@ -99,7 +99,7 @@ def test_each_flag_sets_the_field_of_its_name() -> None:
         ]
     )
     assert config == EngineConfig(
-        ModelConfig("m", "float32", 100),
+        ModelConfig("m", "float32", max_model_len=100),
         CacheConfig(block_size=8, num_kv_blocks=9, enable_prefix_caching=False),
         SchedulerConfig(max_num_seqs=3, max_num_batched_tokens=5, batching="static"),
         num_threads=2,

@@ -45,7 +45,7 @@ def stored_rows(tensor_type: TensorType, out_features: int, in_features: int) ->
     block_bytes = int(BITS_PER_WEIGHT[tensor_type] * 4)
     blocks = data.reshape(-1, block_bytes)
     for index, scale in enumerate((0.0, -0.0, 6e-8, -6e-8, 3e-5, 64.0)):
-        blocks[index :: 61, :2] = np.array([scale], np.float16).view(np.uint8)
+        blocks[index::61, :2] = np.array([scale], np.float16).view(np.uint8)
     return data.reshape(out_features, -1)
 
 
