@@ -74,6 +74,11 @@ class SchedulerOutput:
         """Nothing to compute; ``finished_request_ids`` may still hold news for the runner."""
         return not self.scheduled
 
+    @property
+    def num_copies(self) -> int:
+        """KV blocks copied between the tiers."""
+        return len(self.swap_out) + len(self.swap_in)
+
 
 @dataclass(frozen=True, slots=True)
 class ModelRunnerOutput:

@@ -138,7 +138,7 @@ class EngineCore:
         """Tell the scheduler what a step took: as long as it is from one end to the next."""
         now_s = self._clock()
         since_s = started_s if self._last_end_s is None else self._last_end_s
-        if not (plan.swap_out or plan.swap_in):
+        if not plan.num_copies:
             self._scheduler.step_cost.observe(step_size(plan), now_s - since_s)
         self._last_end_s = now_s if self._scheduler.has_work else None
 

@@ -70,7 +70,7 @@ class Replica:
         self._scheduler = Scheduler(
             setup.scheduler, setup.limits, enable_prefix_caching=setup.enable_prefix_caching
         )
-        self._learns = needs_costs(setup.scheduler)
+        self._learns = needs_costs(setup.scheduler) or setup.limits.num_swap_blocks > 0
         if self._learns:
             learn_costs(self._scheduler.step_cost, setup.cost, setup.scheduler, setup.limits)
         self._deadlines = QueueDeadlines(setup.scheduler.max_queue_time_s)
@@ -172,6 +172,7 @@ class Replica:
         self._now_s += self._setup.cost.seconds(size)
         if self._learns:
             self._scheduler.step_cost.observe(size, self._now_s - started_s)
+        self._now_s += plan.num_copies * self._setup.limits.swap_block_s
         first_end_s = self._now_s
         num_more = self._run_alike(plan, size, until_s)
         if self._is_continuous:

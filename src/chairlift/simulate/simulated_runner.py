@@ -15,16 +15,21 @@ class SimulatedRunner:
 
     With it, an :class:`~chairlift.engine.engine_core.EngineCore` on a virtual clock is the product
     without its model.
+
+    Args:
+        swap_block_s: Seconds to copy a KV block between the tiers.
     """
 
-    def __init__(self, cost: CostModel, clock: VirtualClock) -> None:
+    def __init__(self, cost: CostModel, clock: VirtualClock, swap_block_s: float = 0.0) -> None:
         self._cost = cost
         self._clock = clock
+        self._swap_block_s = swap_block_s
 
     def execute(self, plan: SchedulerOutput) -> ModelRunnerOutput:
         """Let the time of the step pass."""
         if plan.scheduled:
-            self._clock.advance(self._cost.seconds(step_size(plan)))
+            copies_s = plan.num_copies * self._swap_block_s
+            self._clock.advance(self._cost.seconds(step_size(plan)) + copies_s)
         sampled = (SAMPLED_TOKEN_ID,)
         return ModelRunnerOutput(
             {row.request_id: sampled for row in plan.scheduled if row.yields_token}
