@@ -239,8 +239,8 @@ class Scheduler:
         """Start or bring back requests in the policy's order; returns what is left of the budget.
 
         Ends at the first that finds no slot. One that has never run and finds no blocks lets later
-        ones pass, a bounded number of times; one that was preempted lets nobody pass. One just
-        ``displaced`` for the last time goes first from the next step on, not in this.
+        ones pass, a bounded number of times; one that was preempted lets nobody pass. Those just
+        ``displaced`` do not return at once.
         """
         may_board = self._batching.num_boarding(
             now_s, len(self._running), self._line.num_new, self._line.oldest_wait_s(now_s)
@@ -249,7 +249,7 @@ class Scheduler:
         passed = [request for request in displaced if request.keeps_blocks]
         while budget > 0 and len(self._running) < self._pacing.limits.num_seqs:
             request = self._line.next(now_s, passed, self._running)
-            if request is None:
+            if request is None or request in displaced:
                 break
             was_preempted = request.status is RequestStatus.PREEMPTED
             if not was_preempted and num_boarded == may_board:
@@ -260,6 +260,8 @@ class Scheduler:
                 num_boarded += not was_preempted
                 for other in passed:
                     other.num_times_passed += 1
+                if not all(map(self._line.lets_others_pass, passed)):
+                    break
             elif self._line.lets_others_pass(request) and len(passed) < _MAX_PASSED_IN_A_STEP:
                 passed.append(request)
             else:

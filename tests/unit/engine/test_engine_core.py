@@ -193,3 +193,31 @@ def test_an_observer_is_told_of_every_step_that_computes_something() -> None:
     core.add_request(make_request("b", max_tokens=1))
     core.step()
     assert len(seen) == 2
+
+
+class FailsAtTheFirstCopy(FakeRunner):
+    """Fails as a whole before it has done anything, in the first step with copies."""
+
+    has_failed = False
+
+    def execute(self, plan: SchedulerOutput) -> ModelRunnerOutput:
+        if plan.swap_out and not self.has_failed:
+            self.has_failed = True
+            raise RuntimeError("no copies")
+        return super().execute(plan)
+
+
+def test_what_a_failed_step_should_have_saved_is_computed_again() -> None:
+    config = SchedulerConfig(max_num_batched_tokens=128, preemption_mode="swap")
+    limits = make_limits(num_kv_blocks=10, num_swap_blocks=20)
+    runner = FailsAtTheFirstCopy(block_size=4)
+    core = EngineCore(Scheduler(config, limits, enable_prefix_caching=False), runner)
+    requests = [make_request(f"{i}", 7 + 2 * i, max_tokens=14) for i in range(3)]
+    for request in requests:
+        core.add_request(request)
+    tokens: dict[str, list[int]] = {request.request_id: [] for request in requests}
+    while core.has_work:
+        for output in core.step():
+            tokens[output.request_id] += output.token_ids
+    assert runner.has_failed
+    assert tokens["2"] == expected_tokens(requests[2])

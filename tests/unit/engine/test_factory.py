@@ -129,3 +129,28 @@ def test_the_second_start_takes_packed_weights_from_the_cache(
     assert start(weight_cache_bytes=0)[0] == "weights"
     assert start(max_model_len=64)[0] == "cached weights"
     assert len(list((tmp_path / "weights").glob("*.weights"))) == 2
+
+
+def test_a_second_tier_is_made_and_measured(successor_model_path: Path) -> None:
+    limits = _build(successor_model_path, swap_space=1 / 1024, dtype="float32").info.limits
+    assert limits.num_swap_blocks == (1 << 20) // (2 * 2 * 2 * 16 * 4 * 16)
+    assert 0.0 < limits.swap_block_s < 0.1
+
+
+def test_a_second_tier_larger_than_memory_is_refused_with_a_way_out(
+    successor_model_path: Path,
+) -> None:
+    with pytest.raises(ConfigError, match=r"swap_space 1e\+06 GiB does not fit .* set swap_path"):
+        _build(successor_model_path, swap_space=1e6)
+
+
+def test_swapping_without_a_second_tier_is_refused(successor_model_path: Path) -> None:
+    with pytest.raises(ConfigError, match="preemption_mode swap needs swap_space above 0"):
+        _build(successor_model_path, preemption_mode="swap")
+
+
+def test_a_folder_for_the_second_tier_that_is_not_there_is_named(
+    successor_model_path: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match="absent"):
+        _build(successor_model_path, swap_space=1 / 1024, swap_path=str(tmp_path / "absent"))
