@@ -70,8 +70,9 @@ class StepCost:
         if size.num_tokens == 0 or not seconds > 0.0:
             return
         scale = seconds
-        if self._model is not None:
-            scale = self._model.seconds(size)
+        unscaled_s = 0.0 if self._model is None else self._model.seconds(size)
+        if unscaled_s > 0.0:
+            scale = unscaled_s
             foretold_s = self._level * scale
             self._follow_spread(seconds > self.spread * foretold_s)
             seconds = min(seconds, _MAX_DISTURBANCE * foretold_s)

@@ -98,3 +98,12 @@ def test_empty_steps_and_steps_without_time_are_not_counted() -> None:
         cost.observe(StepSize(0, 0, 0, 0), 0.01)
         cost.observe(PROMPT, 0.0)
     assert cost.predict(PROMPT) is None
+
+
+def test_a_step_without_any_of_what_has_cost_time_so_far_is_taken_in() -> None:
+    cost = StepCost()
+    for i in range(MIN_STEPS):
+        cost.observe(StepSize(1, 1, 1, 1 + i), 1e-3 * (1 + i))
+    assert cost.predict(StepSize(1, 1, 1, 0)) == 0.0
+    cost.observe(StepSize(1, 1, 1, 0), 2e-3)
+    assert cost.predict(StepSize(1, 1, 1, 1)) == pytest.approx(1e-3)
