@@ -130,7 +130,7 @@ struct AttentionCall {
   int64_t out_stride;            // elements
 };
 
-// One thread's working memory, about 0.6 MB; a page that is never needed is never touched. Make it
+// One thread's working memory, about 0.7 MB; a page that is never needed is never touched. Make it
 // with std::make_unique_for_overwrite.
 struct alignas(64) AttentionScratch {
   static constexpr int kChunkGroups = kChunkTokens / kGroupTokens;
@@ -138,6 +138,8 @@ struct alignas(64) AttentionScratch {
   float scores[kChunkGroups * kTileRows * kGroupTokens];    // [group][row][token]
   float weights[kChunkGroups * kTileRows * kGroupTokens];   // the same, after softmax
   float out[kTileRows * kMaxHeadDim];                       // running o, row by row
+  float k_scales[kChunkTokens], v_scales[kChunkTokens];     // of int8, token by token
+  std::byte v_tiles[kChunkTokens * kMaxHeadDim];            // V as int8, 64 tokens to a tile
   float k_groups[kChunkGroups][kGroupTokens * kMaxHeadDim];  // groups that had to be gathered
   float v_groups[kChunkGroups][kGroupTokens * kMaxHeadDim];
 };

@@ -14,8 +14,11 @@ namespace chairlift::CHAIRLIFT_ISA {
 class AmxProducts {
  public:
   using Row = bf16;
+  static constexpr bool kQuantised = false;
   static constexpr int kScoreStride = kTileRows * kGroupTokens;  // from group to group
   static constexpr int kGroupsAtOnce = 1;
+
+  explicit AmxProducts(AttentionScratch& /*scratch*/) {}
 
   // Sets the tile shapes for this many rows; cheap while they stay the same.
   void begin(int rows) {

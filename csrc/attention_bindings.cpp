@@ -4,6 +4,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <optional>
@@ -44,6 +45,27 @@ float widen(const void* values, size_t index, ElementType type) {
   return std::bit_cast<float>(bits);
 }
 
+// One stored value; the scale of int8 is left to the caller.
+float stored_value(const std::byte* values, size_t index, KvType type) {
+  if (type == KvType::int8) return float(reinterpret_cast<const int8_t*>(values)[index]);
+  return widen(values, index,
+               type == KvType::float32 ? ElementType::float32 : ElementType::bfloat16);
+}
+
+// Undoes the rotation of int8 keys.
+void rotate_back(float* head, int dim) {
+  const int size = dim & -dim;
+  for (int distance = 1; distance < size; distance *= 2) {
+    for (int i = 0; i < dim; i++) {
+      if (i & distance) continue;
+      const float a = head[i], b = head[i + distance];
+      head[i] = a + b;
+      head[i + distance] = a - b;
+    }
+  }
+  for (int i = 0; i < dim; i++) head[i] /= float(size);
+}
+
 Result make_result(size_t rows, size_t columns) {
   float* data = new float[rows * columns];
   nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<float*>(p); });
@@ -64,21 +86,31 @@ void fill_block(KvCache& cache, int block, uint8_t byte) {
 // One token's K or V of all heads, wherever the layout put them.
 void read_heads(const KvCache& cache, int layer, int64_t slot, bool value, float* out) {
   const KvLayout& layout = cache.layout();
+  const int head_dim = layout.shape.head_dim;
   const int offset = int(slot % layout.block_size);
   const int group = offset / kGroupTokens, lane = offset % kGroupTokens;
   const int width = group < layout.full_groups ? kGroupTokens : layout.tail_tokens;
-  const int depth = layout.shape.type == ElementType::float32 ? 1 : 2;  // summed per step
-  for (int head = 0; head < layout.shape.num_kv_heads; head++) {
-    const std::byte* base = cache.layer(layer) +
-                            size_t(slot / layout.block_size) * layout.block_bytes +
-                            size_t(head) * layout.head_bytes + size_t(group) * layout.group_bytes +
+  const int depth = values_per_word(layout.shape.type);  // summed per step
+  for (int head = 0; head < layout.shape.num_kv_heads; head++, out += head_dim) {
+    const std::byte* start = cache.layer(layer) +
+                             size_t(slot / layout.block_size) * layout.block_bytes +
+                             size_t(head) * layout.head_bytes;
+    const std::byte* base = start + layout.k_offset + size_t(group) * layout.group_bytes +
                             (value ? layout.v_offset : 0);
-    for (int i = 0; i < layout.shape.head_dim; i++) {
+    float scale = 1.0f;
+    if (layout.shape.type == KvType::int8) {
+      const size_t index = size_t(group) * 32 + size_t(value ? kGroupTokens : 0) + size_t(lane);
+      scale = widen(start, index, ElementType::bfloat16);
+    }
+    float found[kMaxHeadDim];
+    for (int i = 0; i < layout.dim; i++) {
       const int index = value ? (i / 16 * width + lane / depth * depth) * 16 + i % 16 * depth +
                                     lane % depth
                               : (i / depth * width + lane) * depth + i % depth;
-      *out++ = widen(base, size_t(index), layout.shape.type);
+      found[i] = scale * stored_value(base, size_t(index), layout.shape.type);
     }
+    if (layout.shape.type == KvType::int8 && !value) rotate_back(found, layout.dim);
+    std::copy(found, found + head_dim, out);
   }
 }
 
@@ -99,15 +131,15 @@ Result read_slots(const KvCache& cache, int layer, Vector<int64_t> slots, bool v
 // Attention of one layer with its own settings, over a cache that Python holds.
 class AttentionLayer {
  public:
-  AttentionLayer(const std::string& isa, ThreadTeam& team, KvCache& cache, int num_heads,
-                 Vector<double> inv_freq, double attention_factor, float scale, int sliding_window,
+  AttentionLayer(const std::string& isa, const std::string& dtype, ThreadTeam& team,
+                 KvCache& cache, int num_heads, Vector<double> inv_freq, double attention_factor, float scale, int sliding_window,
                  std::optional<Vector<float>> q_norm, std::optional<Vector<float>> k_norm,
                  float norm_eps)
       : kernels_(attention_kernels(parse_isa(isa))),
         team_(team),
         cache_(cache),
         shape_{num_heads, cache.layout().shape.num_kv_heads, cache.layout().shape.head_dim,
-               cache.layout().shape.type, scale},
+               parse_element_type(dtype), scale},
         rope_({inv_freq.data(), inv_freq.shape(0)}, attention_factor),
         plan_(checked(shape_), cache.layout().shape.num_layers),
         sliding_window_(sliding_window),
@@ -194,8 +226,10 @@ class AttentionLayer {
 
 KvCache* make_cache(int num_layers, int num_kv_heads, int head_dim, const std::string& dtype,
                     int num_blocks, int block_size) {
-  return new KvCache({num_layers, num_kv_heads, head_dim, parse_element_type(dtype)}, num_blocks,
-                     block_size);
+  // "auto" has nothing to follow here.
+  require(dtype != "auto", "dtype must be float32, bfloat16 or int8, got auto");
+  const KvType type = parse_kv_type(dtype, ElementType::float32);
+  return new KvCache({num_layers, num_kv_heads, head_dim, type}, num_blocks, block_size);
 }
 
 }  // namespace
@@ -221,9 +255,10 @@ void bind_attention(nb::module_& m) {
           "layer"_a, "slots"_a);
 
   nb::class_<AttentionLayer>(m, "AttentionLayer")
-      .def(nb::init<const std::string&, ThreadTeam&, KvCache&, int, Vector<double>, double, float,
+      .def(nb::init<const std::string&, const std::string&, ThreadTeam&, KvCache&, int, Vector<double>, double, float,
                     int, std::optional<Vector<float>>, std::optional<Vector<float>>, float>(),
-           nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>(), nb::kw_only(), "isa"_a, "team"_a,
+           nb::keep_alive<1, 4>(), nb::keep_alive<1, 5>(), nb::kw_only(), "isa"_a, "dtype"_a,
+           "team"_a,
            "cache"_a, "num_heads"_a, "inv_freq"_a, "attention_factor"_a = 1.0, "scale"_a,
            "sliding_window"_a = 0, "q_norm"_a = nb::none(), "k_norm"_a = nb::none(),
            "norm_eps"_a = 1e-6f)

@@ -3,11 +3,13 @@
 
 #include "attention.h"
 #include "attention_context.h"
+#include "attention_int8_products.h"
 #include "attention_products.h"
 #include "attention_rope.h"
 #include "simd.h"
 #if defined(__AMX_BF16__)
 #include "attention_amx.h"
+#include "attention_amx_int8.h"
 #endif
 
 namespace chairlift::CHAIRLIFT_ISA {
@@ -21,19 +23,21 @@ struct RowTile {
   int positions[kTileRows];
   float maxima[kTileRows];  // of the scores so far, times scale / ln 2
   float sums[kTileRows];
+  float factors[kTileRows];  // from what the first product gives to exponents of 2
 };
 
 // 2^x for x <= 0, or rounding above it; exactly 1 at 0 and exactly 0 below -126, -inf included.
 // Minimax polynomials of 2^r on [-1/2, 1/2] with p(0) = 1: relative error 2.9e-6, which drowns in
-// the rounding of weights to bfloat16 (2e-3), or 1.9e-7 for float32 weights, rounding included.
+// the rounding of weights to bfloat16 (2e-3) or 15 bits, or 1.9e-7 for float32 weights, rounding
+// included.
 // Lanes that vanish may hold anything until the last step.
-template <class Row>
+template <bool kCoarse>
 CHAIRLIFT_INLINE F32x16 exp2_weight(F32x16 x) {
   const Mask16 vanishes = less(x, broadcast(-126.0f));
   const F32x16 whole = round_to_int(x);
   const F32x16 rest = sub(x, whole);
   F32x16 p;
-  if constexpr (sizeof(Row) == 2) {
+  if constexpr (kCoarse) {
     p = broadcast(0x1.3a02ccp-7f);
     p = fmadd(p, rest, broadcast(0x1.c9fc46p-5f));
     p = fmadd(p, rest, broadcast(0x1.ec0378p-3f));
@@ -64,14 +68,13 @@ CHAIRLIFT_INLINE int min_int(int a, int b) { return a < b ? a : b; }
 template <class Products>
 class Worker {
  public:
-  using Row = typename Products::Row;
-
   Worker(const AttentionCall& call, AttentionScratch& scratch)
       : call_(call),
         scratch_(scratch),
         dim_(call.kv_layout.dim),
         group_(call.shape.group()),
-        fuses_rope_(call.plan->fuses_rope()) {}
+        fuses_rope_(call.plan->fuses_rope()),
+        products_(scratch) {}
 
   // Claims and attends until nothing is left, one item ahead so as to prefetch it.
   void run() {
@@ -130,32 +133,50 @@ class Worker {
   void begin_tile(const AttentionItem& item, int first_row, int rows, RowTile& tile) {
     tile.first = first_row;
     tile.count = rows;
-    Row* q = reinterpret_cast<Row*>(scratch_.q);
     for (int r = 0; r < rows; r++) {
       const int token = item.first_token + (first_row + r) / group_;
       tile.positions[r] = call_.batch->positions[token];
       tile.maxima[r] = -FLT_MAX;  // finite: -inf - -inf would be NaN
       tile.sums[r] = 0.0f;
-      rotate_head(call_, call_.qkv + token * call_.qkv_stride + head_offset(item, first_row + r),
-                  call_.q_norm, tile.positions[r],
-                  [&](int i, F32x16 lanes) { store_query(q + r * dim_ + i, lanes); });
+      const float* head =
+          call_.qkv + token * call_.qkv_stride + head_offset(item, first_row + r);
+      tile.factors[r] = call_.shape.scale * kLog2e * store_query(r, head, tile.positions[r]);
     }
     std::memset(scratch_.out, 0, static_cast<size_t>(rows) * static_cast<size_t>(dim_) * 4);
     products_.begin(rows);
   }
 
-  // Rounded to the compute dtype, even where it is kept as float.
-  CHAIRLIFT_INLINE void store_query(Row* q, F32x16 v) const {
-    if constexpr (sizeof(Row) == 2) {
-      store_bf16(q, v);
-    } else {
-      if (call_.shape.type == ElementType::bfloat16) {
-        alignas(64) bf16 rounded[kLanes];
-        store_bf16(rounded, v);
-        v = load_bf16(rounded);
+  // Row r of q; returns what its scores have to be multiplied by.
+  float store_query(int r, const float* head, int position) {
+    if constexpr (Products::kQuantised) {
+      float* rotated = scratch_.out + r * dim_;  // free until the sums start
+      rotate_head(call_, head, call_.q_norm, position,
+                  [&](int i, F32x16 lanes) { store(rotated + i, lanes); });
+      hadamard(rotated, dim_);
+      const float most = largest_magnitude(rotated, dim_);
+      const float inverse = most < kSmallestHead ? 0.0f : 127.0f / most;
+      for (int i = 0; i < dim_; i += kLanes) {
+        store(rotated + i, to_whole(load(rotated + i), inverse));
       }
-      store(q, v);
+      products_.store_query(r, rotated, dim_);
+      return most * (1.0f / 127.0f) / static_cast<float>(hadamard_size(dim_));
+    } else {
+      auto* q = reinterpret_cast<typename Products::Row*>(scratch_.q) + r * dim_;
+      rotate_head(call_, head, call_.q_norm, position,
+                  [&](int i, F32x16 lanes) { store_plain(q + i, lanes); });
+      return 1.0f;
     }
+  }
+
+  // Rounded as K is, even where it is kept as float.
+  CHAIRLIFT_INLINE void store_plain(bf16* q, F32x16 v) const { store_bf16(q, v); }
+  CHAIRLIFT_INLINE void store_plain(float* q, F32x16 v) const {
+    if (call_.kv_layout.shape.type == KvType::bfloat16) {
+      alignas(64) bf16 rounded[kLanes];
+      store_bf16(rounded, v);
+      v = load_bf16(rounded);
+    }
+    store(q, v);
   }
 
   int head_offset(const AttentionItem& item, int row) const {
@@ -165,19 +186,29 @@ class Worker {
   void attend_chunk(const Context& context, Span span, bool first, RowTile& tile) {
     ChunkGroups groups;
     context.find_groups(span, scratch_, groups);
+    if constexpr (Products::kQuantised) context.load_scales(span, groups, scratch_);
     const int end = tile.positions[tile.count - 1] + 1;
     for (int g = 0; g < groups.count; g += Products::kGroupsAtOnce) {
       const int count = min_int(groups.count - g, Products::kGroupsAtOnce);
       for (int i = g; i < g + count; i++) prefetch_ahead(context, groups, i, end);
-      products_.scores(reinterpret_cast<const Row*>(scratch_.q), tile.count, dim_, groups.k + g,
-                       count, scratch_.scores + g * Products::kScoreStride);
+      float* scores = scratch_.scores + g * Products::kScoreStride;
+      if constexpr (Products::kQuantised) {
+        products_.scores(tile.count, dim_, groups.k + g, count, scores);
+      } else {
+        products_.scores(reinterpret_cast<const typename Products::Row*>(scratch_.q), tile.count,
+                         dim_, groups.k + g, count, scores);
+      }
     }
     for (int r = 0; r < tile.count; r++) {
       const float scale = softmax_row(groups, r, tile);
       if (!first) scale_out(r, scale);
     }
-    products_.values(reinterpret_cast<const Row*>(scratch_.weights), tile.count, dim_, groups.v,
-                     groups.count, scratch_.out);
+    if constexpr (Products::kQuantised) {
+      products_.values(tile.count, dim_, groups.v, groups.count, weight_scales_, scratch_.out);
+    } else {
+      products_.values(reinterpret_cast<const typename Products::Row*>(scratch_.weights),
+                       tile.count, dim_, groups.v, groups.count, scratch_.out);
+    }
   }
 
   // What comes a chunk after group g: of this context, or of the next item if that is a decode,
@@ -221,22 +252,64 @@ class Worker {
   // Scores of one row become weights; returns what the row's earlier output must be scaled by.
   float softmax_row(const ChunkGroups& groups, int r, RowTile& tile) {
     float* scores = scratch_.scores + r * kGroupTokens;
-    Row* weights = reinterpret_cast<Row*>(scratch_.weights) + r * kGroupTokens;
-    constexpr int kStride = Products::kScoreStride;
-    const float factor = call_.shape.scale * kLog2e;
+    const float factor = tile.factors[r];
+    if constexpr (Products::kQuantised) scale_scores(groups, scores);
     mask_row(groups, tile.positions[r], scores);
     const float before = tile.maxima[r], here = row_maximum(scores, groups.count) * factor;
     const float maximum = here > before ? here : before;
-    const F32x16 factors = broadcast(factor), shift = broadcast(-maximum);
-    F32x16 sum = zero();
-    for (int g = 0; g < groups.count; g++) {
-      const F32x16 exponent = fmadd(load(scores + g * kStride), factors, shift);
-      sum = add(sum, store_weights(weights + g * kStride, exp2_weight<Row>(exponent)));
-    }
-    const float scale = lane0(exp2_weight<float>(broadcast(before - maximum)));
+    const F32x16 sum = weigh_row(groups, r, factor, maximum);
+    const float scale = lane0(exp2_weight<false>(broadcast(before - maximum)));
     tile.sums[r] = tile.sums[r] * scale + reduce_add(sum);
     tile.maxima[r] = maximum;
     return scale;
+  }
+
+  // Makes one row's weights of its scores; returns their sums, to be summed up.
+  F32x16 weigh_row(const ChunkGroups& groups, int r, float factor, float maximum) {
+    float* scores = scratch_.scores + r * kGroupTokens;
+    constexpr int kStride = Products::kScoreStride;
+    const F32x16 factors = broadcast(factor), shift = broadcast(-maximum);
+    F32x16 sum = zero();
+    if constexpr (Products::kQuantised) {
+      F32x16 largest = zero();
+      for (int g = 0; g < groups.count; g++) {
+        const F32x16 weight = exp2_weight<true>(fmadd(load(scores + g * kStride), factors, shift));
+        const F32x16 scaled = mul(weight, load(scratch_.v_scales + g * kGroupTokens));
+        sum = add(sum, weight);
+        largest = max(largest, scaled);
+        store(scores + g * kStride, scaled);
+      }
+      store_whole_weights(groups, r, reduce_max(largest));
+    } else {
+      using Row = typename Products::Row;
+      Row* weights = reinterpret_cast<Row*>(scratch_.weights) + r * kGroupTokens;
+      for (int g = 0; g < groups.count; g++) {
+        const F32x16 exponent = fmadd(load(scores + g * kStride), factors, shift);
+        const F32x16 weight = exp2_weight<sizeof(Row) == 2>(exponent);
+        sum = add(sum, store_weights(weights + g * kStride, weight));
+      }
+    }
+    return sum;
+  }
+
+  // Scaled weights of one row, of which the largest is known, become whole numbers.
+  void store_whole_weights(const ChunkGroups& groups, int r, float largest) {
+    const float* scaled = scratch_.scores + r * kGroupTokens;
+    const F32x16 levels = broadcast(largest < kSmallestHead ? 0.0f : kWeightLevels / largest);
+    for (int g = 0; g < groups.count; g++) {
+      const F32x16 whole = round_to_int(mul(load(scaled + g * Products::kScoreStride), levels));
+      products_.store_weights(g, r, whole);
+    }
+    products_.pad_weights(groups.count, r);
+    weight_scales_[r] = largest / kWeightLevels;
+  }
+
+  // Whole numbers become scores, as far as the token decides.
+  void scale_scores(const ChunkGroups& groups, float* scores) const {
+    for (int g = 0; g < groups.count; g++) {
+      float* s = scores + g * Products::kScoreStride;
+      store(s, mul(to_floats(load_words(s)), load(scratch_.k_scales + g * kGroupTokens)));
+    }
   }
 
   static CHAIRLIFT_INLINE float lane0(F32x16 v) {
@@ -282,6 +355,7 @@ class Worker {
   const bool fuses_rope_;
   const AttentionItem* next_ = nullptr;
   Products products_;
+  float weight_scales_[kTileRows];  // of whole weights, one a row
 };
 
 template <class Products>
@@ -290,16 +364,21 @@ void attend_with(const AttentionCall& call, AttentionScratch& scratch) {
 }
 
 void attend(const AttentionCall& call, AttentionScratch& scratch) {
-  if (call.shape.type == ElementType::float32) {
-    return attend_with<VectorProducts<Float32Path>>(call, scratch);
-  }
 #if defined(__AMX_BF16__)
-  attend_with<AmxProducts>(call, scratch);
+  using Bfloat16 = AmxProducts;
+  using Int8 = AmxQuantisedProducts;
 #elif defined(__AVX512BF16__)
-  attend_with<VectorProducts<DotPath>>(call, scratch);
+  using Bfloat16 = VectorProducts<DotPath>;
+  using Int8 = QuantisedProducts<ByteDots>;
 #else
-  attend_with<VectorProducts<WidenedPath>>(call, scratch);
+  using Bfloat16 = VectorProducts<WidenedPath>;
+  using Int8 = QuantisedProducts<WidenedDots>;
 #endif
+  switch (call.kv_layout.shape.type) {
+    case KvType::float32: return attend_with<VectorProducts<Float32Path>>(call, scratch);
+    case KvType::bfloat16: return attend_with<Bfloat16>(call, scratch);
+    case KvType::int8: return attend_with<Int8>(call, scratch);
+  }
 }
 
 }  // namespace

@@ -13,7 +13,8 @@
 namespace chairlift::CHAIRLIFT_ISA {
 
 struct Float32Path {
-  using Row = float;               // element of q and of the softmax weights
+  using Row = float;                // element of q and of the softmax weights
+  using Sum = F32x16;
   static constexpr int kDepth = 1;  // of the summed dimension, per step
   struct Step {
     F32x16 columns;
@@ -29,6 +30,7 @@ struct Float32Path {
 // bfloat16 in memory, widened in registers; q and weights stay float32.
 struct WidenedPath {
   using Row = float;
+  using Sum = F32x16;
   static constexpr int kDepth = 2;
   struct Step {
     F32x16 first, second;
@@ -46,6 +48,7 @@ struct WidenedPath {
 // bfloat16 on both sides, with the machine's paired dot product.
 struct DotPath {
   using Row = bf16;
+  using Sum = F32x16;
   static constexpr int kDepth = 2;
   struct Step {
     U32x16 pairs;
@@ -70,9 +73,9 @@ constexpr int kBlockRows = 2, kBlockColumns = 1;
 // sums[r][c] += rows[r] . columns[c] over `steps` steps of 64 bytes; row r starts r * row_stride
 // after rows.
 template <class Path, int R, int C>
-static CHAIRLIFT_INLINE void multiply(F32x16 (&sums)[R][C], const typename Path::Row* rows,
-                                      int row_stride, const std::byte* const (&columns)[C],
-                                      int steps) {
+static CHAIRLIFT_INLINE void multiply(typename Path::Sum (&sums)[R][C],
+                                      const typename Path::Row* rows, int row_stride,
+                                      const std::byte* const (&columns)[C], int steps) {
 #pragma GCC unroll 1
   for (int step = 0; step < steps; step++) {
     typename Path::Step loaded[C];
@@ -87,12 +90,36 @@ static CHAIRLIFT_INLINE void multiply(F32x16 (&sums)[R][C], const typename Path:
   }
 }
 
+// Covers rows x columns with register blocks: body.operator()<R, C>(first row, first column).
+template <int C, class Body>
+static CHAIRLIFT_INLINE void for_rows(int rows, int column, Body&& body) {
+  int row = 0;
+  for (; row + kBlockRows <= rows; row += kBlockRows) {
+    body.template operator()<kBlockRows, C>(row, column);
+  }
+  if constexpr (kBlockRows == 4) {
+    if (rows - row == 3) return body.template operator()<3, C>(row, column);
+    if (rows - row == 2) return body.template operator()<2, C>(row, column);
+  }
+  if (rows - row == 1) body.template operator()<1, C>(row, column);
+}
+template <class Body>
+static CHAIRLIFT_INLINE void for_blocks(int rows, int columns, Body&& body) {
+  int column = 0;
+  for (; column + kBlockColumns <= columns; column += kBlockColumns) {
+    for_rows<kBlockColumns>(rows, column, body);
+  }
+  for (; column < columns; column++) for_rows<1>(rows, column, body);
+}
+
 template <class Path>
 struct VectorProducts {
   using Row = typename Path::Row;
+  static constexpr bool kQuantised = false;
   static constexpr int kScoreStride = kTileRows * kGroupTokens;  // from group to group
   static constexpr int kGroupsAtOnce = kBlockColumns;
 
+  explicit VectorProducts(AttentionScratch& /*scratch*/) {}
   void begin(int /*rows*/) {}
   void end() {}
 
@@ -135,29 +162,6 @@ struct VectorProducts {
         for (int c = 0; c < C; c++) store(block + r * dim + c * kLanes, sums[r][c]);
       }
     });
-  }
-
- private:
-  // Covers rows x columns with register blocks: body.operator()<R, C>(first row, first column).
-  template <class Body>
-  static CHAIRLIFT_INLINE void for_blocks(int rows, int columns, Body&& body) {
-    int column = 0;
-    for (; column + kBlockColumns <= columns; column += kBlockColumns) {
-      for_rows<kBlockColumns>(rows, column, body);
-    }
-    for (; column < columns; column++) for_rows<1>(rows, column, body);
-  }
-  template <int C, class Body>
-  static CHAIRLIFT_INLINE void for_rows(int rows, int column, Body&& body) {
-    int row = 0;
-    for (; row + kBlockRows <= rows; row += kBlockRows) {
-      body.template operator()<kBlockRows, C>(row, column);
-    }
-    if constexpr (kBlockRows == 4) {
-      if (rows - row == 3) return body.template operator()<3, C>(row, column);
-      if (rows - row == 2) return body.template operator()<2, C>(row, column);
-    }
-    if (rows - row == 1) body.template operator()<1, C>(row, column);
   }
 };
 

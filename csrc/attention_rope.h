@@ -6,6 +6,7 @@
 #pragma once
 
 #include "attention.h"
+#include "attention_int8.h"
 #include "simd.h"
 
 namespace chairlift::CHAIRLIFT_ISA {
@@ -82,28 +83,28 @@ static CHAIRLIFT_INLINE void rotate_head(const AttentionCall& call, const float*
 
 // Where one token's K and V are inside a (block, head).
 struct SlotPlace {
-  std::byte* k;  // first word: a float, or a pair of bfloat16
+  std::byte* k;  // first word: a float, two bfloat16 or four int8
   int k_step;    // bytes from word to word
   std::byte* v;  // first of 16 elements, which are 4 bytes apart
   int v_step;    // bytes to the next 16
+  bf16* scales;  // of K, and 16 further that of V; int8 only
 };
 
 static inline SlotPlace slot_place(const KvLayout& layout, std::byte* head, int offset) {
   const int group = offset / kGroupTokens, lane = offset % kGroupTokens;
   const int width = group < layout.full_groups ? kGroupTokens : layout.tail_tokens;
-  std::byte* k = head + static_cast<size_t>(group) * layout.group_bytes;
-  std::byte* v = k + layout.v_offset;
-  if (layout.shape.type == ElementType::float32) {
-    return {k + lane * 4, width * 4, v + lane * 64, width * 64};
-  }
-  return {k + lane * 4, width * 4, v + lane / 2 * 64 + lane % 2 * 2, width * 32};
+  const int per_word = values_per_word(layout.shape.type);
+  std::byte* k = head + layout.k_offset + static_cast<size_t>(group) * layout.group_bytes;
+  std::byte* v = k + layout.v_offset + lane / per_word * 64 + lane % per_word * (4 / per_word);
+  return {k + lane * 4, width * 4, v, width / per_word * 64,
+          reinterpret_cast<bf16*>(head + group * 64) + lane};
 }
 
 // 16 values of K from dimension i on, word by word.
-static CHAIRLIFT_INLINE void store_k(const SlotPlace& place, ElementType type, int i, F32x16 v) {
+static CHAIRLIFT_INLINE void store_k(const SlotPlace& place, KvType type, int i, F32x16 v) {
   alignas(64) float words[kLanes];
   int count = kLanes, first = i;
-  if (type == ElementType::bfloat16) {
+  if (type == KvType::bfloat16) {
     store_bf16(reinterpret_cast<bf16*>(words), v);
     count /= 2;
     first /= 2;
@@ -129,12 +130,48 @@ static CHAIRLIFT_INLINE void store_halves(std::byte* half, F32x16 v) {
 }
 
 // 16 values of V from dimension i on.
-static CHAIRLIFT_INLINE void store_v(const SlotPlace& place, ElementType type, int i, F32x16 v) {
+static CHAIRLIFT_INLINE void store_v(const SlotPlace& place, KvType type, int i, F32x16 v) {
   std::byte* out = place.v + i / kLanes * place.v_step;
-  if (type == ElementType::float32) {
+  if (type == KvType::float32) {
     store(reinterpret_cast<float*>(out), v);
   } else {
     store_halves(out, v);
+  }
+}
+
+// 16 bytes into every fourth byte from `out` on; the others may be written by other threads.
+static CHAIRLIFT_INLINE void store_quarters(std::byte* out, const int8_t* bytes) {
+#if defined(__AVX512BW__)
+  const __m512i words =
+      _mm512_cvtepu8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(bytes)));
+  _mm512_mask_storeu_epi8(out, 0x1111111111111111, words);
+#else
+  for (int i = 0; i < kLanes; i++) std::memcpy(out + 4 * i, bytes + i, 1);
+#endif
+}
+
+// One token's K and V of a head as int8, with their scales.
+static inline void store_quantised(const AttentionCall& call, const SlotPlace& place, int token,
+                                   const float* k, const float* v) {
+  const int dim = call.kv_layout.dim;
+  alignas(64) float head[kMaxHeadDim];
+  alignas(64) int8_t bytes[kLanes];
+  rotate_head(call, k, call.k_norm, call.batch->positions[token],
+              [&](int i, F32x16 lanes) { store(head + i, lanes); });
+  hadamard(head, dim);
+  place.scales[0] = head_scale(head, dim);
+  float inverse = inverse_of_scale(place.scales[0]);
+  for (int i = 0; i < dim; i += kLanes) {
+    store_bytes(bytes, to_whole(load(head + i), inverse), 0);
+    std::byte* out = place.k + i / 4 * place.k_step;
+    for (int j = 0; j < kLanes / 4; j++) std::memcpy(out + j * place.k_step, bytes + 4 * j, 4);
+  }
+  for (int i = 0; i < dim; i += kLanes) store(head + i, head_lanes(v, i, call.shape.head_dim));
+  place.scales[kGroupTokens] = head_scale(head, dim);
+  inverse = inverse_of_scale(place.scales[kGroupTokens]);
+  for (int i = 0; i < dim; i += kLanes) {
+    store_bytes(bytes, to_whole(load(head + i), inverse), 0);
+    store_quarters(place.v + i / kLanes * place.v_step, bytes);
   }
 }
 
@@ -150,25 +187,28 @@ static inline SlotPlace token_place(const AttentionCall& call, int token, int kv
 // K and V of one token and KV head, from the projection's output into the cache.
 static inline void store_token(const AttentionCall& call, int token, int kv_head) {
   const AttentionShape& shape = call.shape;
+  const KvType type = call.kv_layout.shape.type;
   const SlotPlace place = token_place(call, token, kv_head);
   const float* row = call.qkv + token * call.qkv_stride;
   const float* k = row + (shape.num_heads + kv_head) * shape.head_dim;
   const float* v = k + shape.num_kv_heads * shape.head_dim;
+  if (type == KvType::int8) return store_quantised(call, place, token, k, v);
   rotate_head(call, k, call.k_norm, call.batch->positions[token],
-              [&](int i, F32x16 lanes) { store_k(place, shape.type, i, lanes); });
+              [&](int i, F32x16 lanes) { store_k(place, type, i, lanes); });
   for (int i = 0; i < call.kv_layout.dim; i += kLanes) {
-    store_v(place, shape.type, i, head_lanes(v, i, shape.head_dim));
+    store_v(place, type, i, head_lanes(v, i, shape.head_dim));
   }
 }
 
 // Asks for the lines that store_token will write: each word of K is on a line of its own.
 static inline void prefetch_token(const AttentionCall& call, int token, int kv_head) {
   const SlotPlace place = token_place(call, token, kv_head);
-  const int steps = static_cast<int>(call.kv_layout.group_bytes / 64);
+  const int steps = call.kv_layout.dim / values_per_word(call.kv_layout.shape.type);
   for (int i = 0; i < steps; i++) __builtin_prefetch(place.k + i * place.k_step, 1, 2);
   for (int i = 0; i < call.kv_layout.dim / kLanes; i++) {
     __builtin_prefetch(place.v + i * place.v_step, 1, 2);
   }
+  if (call.kv_layout.k_offset != 0) __builtin_prefetch(place.scales, 1, 2);
 }
 
 static void rope_and_store(const AttentionCall& call, int first, int last) {

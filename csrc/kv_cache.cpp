@@ -25,8 +25,19 @@ int checked(const char* name, int value, int low, int high) {
 }
 
 constexpr int kMany = 1 << 30;
+// Tiles of 64 dimensions may be read where a K group has fewer; what is there does not count.
+constexpr size_t kReadBehind = 1024;
 
 }  // namespace
+
+KvType parse_kv_type(std::string_view name, ElementType compute_type) {
+  if (name == "auto") return plain_kv_type(compute_type);
+  if (name == "float32") return KvType::float32;
+  if (name == "bfloat16") return KvType::bfloat16;
+  if (name == "int8") return KvType::int8;
+  throw std::invalid_argument("kv_cache_dtype must be auto, float32, bfloat16 or int8, got " +
+                              std::string(name));
+}
 
 KvLayout::KvLayout(const KvShape& kv_shape, int tokens_per_block)
     : shape(kv_shape), block_size(checked("block_size", tokens_per_block, 1, 1 << 20)) {
@@ -38,17 +49,20 @@ KvLayout::KvLayout(const KvShape& kv_shape, int tokens_per_block)
   }
   dim = int(round_up(size_t(shape.head_dim), 16));
   full_groups = block_size / kGroupTokens;
-  tail_tokens = int(round_up(size_t(block_size % kGroupTokens), 2));
-  const size_t token_bytes = size_t(dim) * element_bytes(shape.type);
+  const int per_word = values_per_word(shape.type);
+  tail_tokens = int(round_up(size_t(block_size % kGroupTokens), size_t(per_word > 2 ? 4 : 2)));
+  const size_t token_bytes = size_t(dim) * kv_value_bytes(shape.type);
   group_bytes = token_bytes * kGroupTokens;
+  const int groups = full_groups + (tail_tokens > 0);
+  k_offset = shape.type == KvType::int8 ? kLine * size_t(groups) : 0;
   v_offset = round_up(group_bytes * size_t(full_groups) + token_bytes * size_t(tail_tokens), kLine);
-  head_bytes = 2 * v_offset;
+  head_bytes = k_offset + 2 * v_offset;
   block_bytes = head_bytes * size_t(shape.num_kv_heads);
 }
 
 KvCache::KvCache(const KvShape& shape, int num_blocks, int block_size)
     : layout_(shape, block_size), num_blocks_(checked("num_blocks", num_blocks, 1, kMany)) {
-  layer_bytes_ = round_up(layout_.block_bytes * size_t(num_blocks), kHugePage);
+  layer_bytes_ = round_up(layout_.block_bytes * size_t(num_blocks) + kReadBehind, kHugePage);
   bytes_ = layer_bytes_ * size_t(shape.num_layers);
   // One huge page more, to align the start: only an aligned range is backed by huge pages.
   const size_t mapped = bytes_ + kHugePage;

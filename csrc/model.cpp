@@ -45,10 +45,11 @@ void check_equal(const char* field, int64_t index, int64_t value, int64_t expect
 
 }  // namespace
 
-Model::Model(ModelShape shape, ElementType type, int num_threads, int max_num_batched_tokens,
-             const StoredTypes& kept_types)
+Model::Model(ModelShape shape, ElementType type, KvType kv_type, int num_threads,
+             int max_num_batched_tokens, const StoredTypes& kept_types)
     : shape_(checked(std::move(shape), max_num_batched_tokens)),
       type_(type),
+      kv_type_(kv_type),
       max_tokens_(max_num_batched_tokens),
       attention_shape_(attention_shape(shape_, type)),
       isa_(current_isa()),
@@ -82,14 +83,14 @@ size_t Model::buffer_bytes() const {
 }
 
 void Model::allocate_kv(int num_blocks, int block_size) {
-  const KvShape kv_shape = {shape_.num_layers, shape_.num_kv_heads, shape_.head_dim, type_};
+  const KvShape kv_shape = {shape_.num_layers, shape_.num_kv_heads, shape_.head_dim, kv_type_};
   swap_.reset();
   kv_.reset();
   kv_ = std::make_unique<KvCache>(kv_shape, num_blocks, block_size);
 }
 
 size_t Model::kv_bytes_per_block(int block_size) const {
-  const KvShape kv_shape = {shape_.num_layers, shape_.num_kv_heads, shape_.head_dim, type_};
+  const KvShape kv_shape = {shape_.num_layers, shape_.num_kv_heads, shape_.head_dim, kv_type_};
   return KvLayout(kv_shape, block_size).block_bytes_all_layers();
 }
 

@@ -23,8 +23,8 @@ namespace chairlift {
 class Model {
  public:
   // Throws std::invalid_argument naming the value that cannot be. Uses current_isa().
-  Model(ModelShape shape, ElementType type, int num_threads, int max_num_batched_tokens,
-        const StoredTypes& kept_types = {});
+  Model(ModelShape shape, ElementType type, KvType kv_type, int num_threads,
+        int max_num_batched_tokens, const StoredTypes& kept_types = {});
 
   void set_weight(const WeightSource& source) { weights_.set(source, team_); }
   std::vector<std::span<std::byte>> weight_parts() { return weights_.parts(); }
@@ -78,6 +78,7 @@ class Model {
 
   const ModelShape shape_;
   const ElementType type_;
+  const KvType kv_type_;
   const int max_tokens_;
   const AttentionShape attention_shape_;
   const Isa isa_;

@@ -70,6 +70,13 @@ static CHAIRLIFT_INLINE bf16 to_bf16(float value) {
   return static_cast<bf16>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
+// Four bytes from anywhere.
+static CHAIRLIFT_INLINE uint32_t load_word(const void* p) {
+  uint32_t word;
+  std::memcpy(&word, p, 4);
+  return word;
+}
+
 // Overloads by element type, for kernels templated over it.
 static CHAIRLIFT_INLINE F32x16 load_as_f32(const float* p) { return load(p); }
 static CHAIRLIFT_INLINE F32x16 load_as_f32(const bf16* p) { return load_bf16(p); }

@@ -149,4 +149,43 @@ static CHAIRLIFT_INLINE void store_two_bf16(bf16* p, F32x16 a, F32x16 b) {
 #endif
 }
 
+// Lane i gets lane i ^ kDistance, a power of two.
+template <int kDistance>
+static CHAIRLIFT_INLINE F32x16 swap_lanes(F32x16 v) {
+  if constexpr (kDistance == 1) return _mm512_permute_ps(v, 0xb1);
+  if constexpr (kDistance == 2) return _mm512_permute_ps(v, 0x4e);
+  if constexpr (kDistance == 4) return _mm512_shuffle_f32x4(v, v, 0xb1);
+  if constexpr (kDistance == 8) return _mm512_shuffle_f32x4(v, v, 0x4e);
+}
+
+static CHAIRLIFT_INLINE U32x16 zero_words() { return _mm512_setzero_si512(); }
+static CHAIRLIFT_INLINE void store_words(void* p, U32x16 v) { _mm512_storeu_si512(p, v); }
+static CHAIRLIFT_INLINE U32x16 add_words(U32x16 a, U32x16 b) { return _mm512_add_epi32(a, b); }
+static CHAIRLIFT_INLINE U32x16 times_256(U32x16 v) { return _mm512_slli_epi32(v, 8); }
+// Signed words as floats, rounded to nearest.
+static CHAIRLIFT_INLINE F32x16 to_floats(U32x16 v) { return _mm512_cvtepi32_ps(v); }
+// Whole numbers in [-128, 127], each byte xored with `flip`.
+static CHAIRLIFT_INLINE void store_bytes(int8_t* p, F32x16 whole, uint8_t flip) {
+  const __m128i bytes = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(whole));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
+                   _mm_xor_si128(bytes, _mm_set1_epi8(static_cast<char>(flip))));
+}
+// Bytes 0 and 2 (1 and 3) of each word as two signed 16-bit numbers.
+static CHAIRLIFT_INLINE U32x16 even_bytes(U32x16 v) {
+  return _mm512_srai_epi16(_mm512_slli_epi16(v, 8), 8);
+}
+static CHAIRLIFT_INLINE U32x16 odd_bytes(U32x16 v) { return _mm512_srai_epi16(v, 8); }
+// c + a.lower * b.lower + a.upper * b.upper, of the signed halves of each word.
+static CHAIRLIFT_INLINE U32x16 dot_halves(U32x16 c, U32x16 a, U32x16 b) {
+  return _mm512_add_epi32(c, _mm512_madd_epi16(a, b));
+}
+#if defined(__AVX512VNNI__)
+// c + the four products of unsigned bytes of x and signed bytes of w, in each word.
+static CHAIRLIFT_INLINE U32x16 dot_bytes(U32x16 c, U32x16 x, U32x16 w) {
+  // Not the intrinsic: g++ 12 spills accumulators around it in unrolled loops.
+  asm("vpdpbusd %2, %1, %0" : "+v"(c) : "v"(x), "v"(w));
+  return c;
+}
+#endif
+
 }  // namespace chairlift::CHAIRLIFT_ISA

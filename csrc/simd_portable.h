@@ -211,4 +211,64 @@ static CHAIRLIFT_INLINE void store_two_bf16(bf16* p, F32x16 a, F32x16 b) {
   store_bf16(p + 16, b);
 }
 
+// Lane i gets lane i ^ kDistance, a power of two.
+template <int kDistance>
+static CHAIRLIFT_INLINE F32x16 swap_lanes(F32x16 v) {
+  return each_part<F32x16>([&](int i) {
+    const F32x4 x = v.part[i ^ (kDistance / 4)];
+    if constexpr (kDistance == 1) return F32x4{x[1], x[0], x[3], x[2]};
+    if constexpr (kDistance == 2) return F32x4{x[2], x[3], x[0], x[1]};
+    return x;
+  });
+}
+
+static CHAIRLIFT_INLINE U32x16 zero_words() { return broadcast_word(0); }
+static CHAIRLIFT_INLINE void store_words(void* p, U32x16 v) { std::memcpy(p, &v, sizeof(v)); }
+static CHAIRLIFT_INLINE U32x16 add_words(U32x16 a, U32x16 b) {
+  return each_part<U32x16>([&](int i) { return a.part[i] + b.part[i]; });
+}
+static CHAIRLIFT_INLINE U32x16 times_256(U32x16 v) {
+  return each_part<U32x16>([&](int i) { return v.part[i] << 8; });
+}
+// Signed words as floats, rounded to nearest.
+static CHAIRLIFT_INLINE F32x16 to_floats(U32x16 v) {
+  return each_part<F32x16>([&](int i) {
+    return __builtin_convertvector(reinterpret_cast<I32x4>(v.part[i]), F32x4);
+  });
+}
+// Whole numbers in [-128, 127], each byte xored with `flip`.
+static CHAIRLIFT_INLINE void store_bytes(int8_t* p, F32x16 whole, uint8_t flip) {
+  for (int i = 0; i < 4; i++) {
+    const I32x4 words = __builtin_convertvector(whole.part[i], I32x4);
+    for (int j = 0; j < 4; j++) p[4 * i + j] = static_cast<int8_t>(words[j] ^ flip);
+  }
+}
+
+typedef int16_t I16x8 __attribute__((vector_size(16)));
+
+// Bytes 0 and 2 (1 and 3) of each word as two signed 16-bit numbers.
+static CHAIRLIFT_INLINE U32x16 even_bytes(U32x16 v) {
+  return each_part<U32x16>([&](int i) {
+    return reinterpret_cast<U32x4>((reinterpret_cast<I16x8>(v.part[i]) << 8) >> 8);
+  });
+}
+static CHAIRLIFT_INLINE U32x16 odd_bytes(U32x16 v) {
+  return each_part<U32x16>(
+      [&](int i) { return reinterpret_cast<U32x4>(reinterpret_cast<I16x8>(v.part[i]) >> 8); });
+}
+// c + a.lower * b.lower + a.upper * b.upper, of the signed halves of each word.
+static CHAIRLIFT_INLINE U32x16 dot_halves(U32x16 c, U32x16 a, U32x16 b) {
+  return each_part<U32x16>([&](int i) {
+#if defined(__SSE2__)
+    const auto sums = __builtin_ia32_pmaddwd128(reinterpret_cast<I16x8>(a.part[i]),
+                                                reinterpret_cast<I16x8>(b.part[i]));
+    return c.part[i] + reinterpret_cast<U32x4>(sums);
+#else
+    const I32x4 x = reinterpret_cast<I32x4>(a.part[i]), y = reinterpret_cast<I32x4>(b.part[i]);
+    const I32x4 lower = ((x << 16) >> 16) * ((y << 16) >> 16);
+    return c.part[i] + reinterpret_cast<U32x4>(lower + (x >> 16) * (y >> 16));
+#endif
+  });
+}
+
 }  // namespace chairlift::CHAIRLIFT_ISA

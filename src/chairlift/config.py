@@ -9,6 +9,7 @@ from chairlift.errors import ConfigError
 
 Dtype = Literal["float32", "bfloat16"]
 Quantization = Literal["none", "gguf"]
+KvCacheDtype = Literal["auto", "float32", "bfloat16", "int8"]
 BatchingMode = Literal["continuous", "static", "dynamic"]
 PreemptionMode = Literal["recompute", "swap", "auto"]
 
@@ -22,7 +23,7 @@ class ModelConfig:
 
     Attributes:
         model: Alias, .gguf file, Hugging Face folder or Hugging Face id.
-        dtype: Weights, activations at matrix products and KV cache; sums are float32 in both.
+        dtype: Weights and activations at matrix products; sums are float32 in both.
         quantization: none: weights are expanded to dtype when the model is loaded. gguf: Q4_0,
             Q4_1 and Q8_0 weights of a GGUF file stay as they are in it, at its size; the tokens are
             those of bfloat16 (docs/quantization.md).
@@ -55,6 +56,9 @@ class CacheConfig:
 
     Attributes:
         block_size: Tokens per KV block. Multiples of 16 are fastest.
+        kv_cache_dtype: What keys and values are kept as; auto: the dtype. int8 holds nearly twice
+            the tokens of bfloat16 in the same memory and reads long contexts faster, a little less
+            exactly.
         num_kv_blocks: Blocks in the pool; 0: from ``kv_cache_memory_bytes``.
         kv_cache_memory_bytes: Size of the pool in bytes; 0: ``memory_utilization`` of the memory
             this process may still use once the weights are loaded.
@@ -67,6 +71,7 @@ class CacheConfig:
     """
 
     block_size: int = 16
+    kv_cache_dtype: KvCacheDtype = "auto"
     num_kv_blocks: int = 0
     kv_cache_memory_bytes: int = 0
     memory_utilization: float = 0.5
@@ -76,6 +81,7 @@ class CacheConfig:
 
     def __post_init__(self) -> None:
         _check_at_least("block_size", self.block_size, 1)
+        _check_choice("kv_cache_dtype", self.kv_cache_dtype, get_args(KvCacheDtype))
         _check_at_least("num_kv_blocks", self.num_kv_blocks, 0)
         _check_at_least("kv_cache_memory_bytes", self.kv_cache_memory_bytes, 0)
         if self.num_kv_blocks and self.kv_cache_memory_bytes:

@@ -10,6 +10,7 @@ from chairlift.config import (
     CacheConfig,
     Dtype,
     EngineConfig,
+    KvCacheDtype,
     ModelConfig,
     PreemptionMode,
     Quantization,
@@ -65,6 +66,7 @@ class Setting:
     model: Path
     dtype: Dtype = "float32"
     quantization: Quantization = "none"
+    kv_cache_dtype: KvCacheDtype = "auto"
     max_num_seqs: int = 16
     max_num_batched_tokens: int = 2048
     num_kv_blocks: int = 400
@@ -87,6 +89,7 @@ class Setting:
                 ),
                 cache=CacheConfig(
                     block_size=self.block_size,
+                    kv_cache_dtype=self.kv_cache_dtype,
                     num_kv_blocks=self.num_kv_blocks,
                     enable_prefix_caching=self.enable_prefix_caching,
                     swap_space=self.swap_space,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.contract.harness import GREEDY, SEEDED, Job, Run, Setting, alone, play
 
-from chairlift.config import Dtype, Quantization
+from chairlift.config import Dtype, KvCacheDtype, Quantization
 from chairlift.outputs import FinishReason
 
 PROMPT_LENGTHS = (1, 2, 15, 16, 17, 33, 64, 100, 129, 200)
@@ -32,10 +32,11 @@ def jobs() -> list[Job]:
     ]
 
 
-ARITHMETIC: dict[str, tuple[Dtype, Quantization]] = {
-    "float32": ("float32", "none"),
-    "bfloat16": ("bfloat16", "none"),
-    "gguf": ("bfloat16", "gguf"),
+ARITHMETIC: dict[str, tuple[Dtype, Quantization, KvCacheDtype]] = {
+    "float32": ("float32", "none", "auto"),
+    "bfloat16": ("bfloat16", "none", "auto"),
+    "gguf": ("bfloat16", "gguf", "auto"),
+    "int8 cache": ("bfloat16", "none", "int8"),
 }
 
 
@@ -44,9 +45,11 @@ def base(
     request: pytest.FixtureRequest, random_model_path: Path, random_gguf_path: Path
 ) -> Setting:
     """The conditions under which requests are asked alone."""
-    dtype, quantization = ARITHMETIC[request.param]
+    dtype, quantization, kv_cache_dtype = ARITHMETIC[request.param]
     model = random_gguf_path if quantization == "gguf" else random_model_path
-    return Setting(model=model, dtype=dtype, quantization=quantization)
+    return Setting(
+        model=model, dtype=dtype, quantization=quantization, kv_cache_dtype=kv_cache_dtype
+    )
 
 
 @pytest.fixture(scope="module")

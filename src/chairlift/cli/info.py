@@ -57,7 +57,7 @@ def model_facts(model: LoadedModel) -> Facts:
     in_memory = {dtype: spec.num_parameters * size for dtype, size in BYTES_PER_VALUE.items()}
     if kept:
         in_memory["gguf"] = kept_weight_bytes(model.weights)
-    per_token = {dtype: kv_bytes_per_token(spec, size) for dtype, size in BYTES_PER_VALUE.items()}
+    per_token = kv_bytes_per_token(spec)
     return {
         "name": model.name,
         "path": str(model.path),
@@ -84,9 +84,14 @@ def model_facts(model: LoadedModel) -> Facts:
     }
 
 
-def kv_bytes_per_token(spec: ModelSpec, bytes_per_value: int) -> int:
-    """Bytes that a token's keys and values take in all layers together."""
-    return 2 * spec.num_layers * spec.num_kv_heads * spec.head_dim * bytes_per_value
+def kv_bytes_per_token(spec: ModelSpec) -> dict[str, int]:
+    """Bytes that a token's keys and values take in all layers together, by type of the cache.
+
+    With int8 each head's key and value has a scale of two bytes.
+    """
+    heads = 2 * spec.num_layers * spec.num_kv_heads
+    plain = {dtype: heads * spec.head_dim * size for dtype, size in BYTES_PER_VALUE.items()}
+    return {**plain, "int8": heads * (spec.head_dim + 2)}
 
 
 def machine_facts() -> Facts:

@@ -121,6 +121,7 @@ def build_core_of(config: EngineConfig, model: LoadedModel, timer: PhaseTimer) -
         weight_bytes=cpu_model.weight_bytes,
         kv_pool_bytes=pool.size_bytes,
         kv_pool_reason=pool.reason,
+        kv_cache_dtype=_kv_cache_dtype(config),
         stats=core.stats(),
         phases=timer.phases,
         other_bytes=base_bytes + step_bytes + swap_memory_bytes(config.cache),
@@ -186,6 +187,11 @@ def _arithmetic(model: ModelConfig) -> str:
     if model.quantization == "none":
         return model.dtype
     return f"{model.quantization} and {model.dtype}"
+
+
+def _kv_cache_dtype(config: EngineConfig) -> str:
+    asked = config.cache.kv_cache_dtype
+    return config.model.dtype if asked == "auto" else asked
 
 
 def _kv_pool(

@@ -84,6 +84,7 @@ class EngineInfo:
         kv_pool_bytes: Memory of the KV pool once all of it has been used.
         kv_pool_reason: Which setting or limit decided its size.
         stats: Before the first step.
+        kv_cache_dtype: What keys and values are kept as.
         phases: Name and seconds of each part of the start, in order.
         other_bytes: Memory of the engine's process besides weights and pool, once a step has been
             as large as it may: interpreter, libraries, activations, logits.
@@ -99,6 +100,7 @@ class EngineInfo:
     kv_pool_bytes: int
     kv_pool_reason: str
     stats: CoreStats
+    kv_cache_dtype: str = ""
     phases: tuple[tuple[str, float], ...] = ()
     other_bytes: int = 0
 

@@ -31,6 +31,7 @@ def load_weights(config: EngineConfig, source: LoadedModel, timer: PhaseTimer) -
     model = CpuModel(
         source.spec,
         dtype=config.model.dtype,
+        kv_cache_dtype=config.cache.kv_cache_dtype,
         num_threads=config.num_threads or usable_threads(),
         max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
         kept_types=_kept_types(config.model.quantization, source),

@@ -20,6 +20,7 @@ from chairlift.kernels.isa import current_isa
 from chairlift.model_spec import ModelSpec, TensorType, WeightTensor, expected_weights
 
 CpuDtype = Literal["float32", "bfloat16"]
+KvCacheDtype = Literal["auto", "float32", "bfloat16", "int8"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +55,14 @@ class CpuModel:
     ``allocate_kv``, then alternate ``forward`` and ``compute_logits``. The instruction set is
     ``isa.current_isa()`` at construction. Both calls release the GIL.
 
-    The results of a token depend on its sequence, the weights, the dtype and the instruction set
+    The results of a token depend on its sequence, the weights, the dtypes and the instruction set
     only: bit for bit the same in any batch, chunking, block size and number of threads.
 
     Args:
         spec: Shapes and switches.
-        dtype: Weights, KV cache and the inputs of matrix products; sums are float32 in both.
+        dtype: Weights and the inputs of matrix products; sums are float32 in both.
+        kv_cache_dtype: What K and V are kept as; ``"auto"``: ``dtype``. int8 has a scale for each
+            token and head.
         num_threads: Members of the team, the calling thread included.
         max_num_batched_tokens: Most tokens of one ``forward``; sizes the activation buffers.
         kept_types: Tensors to keep as they are in a GGUF file, see
@@ -76,6 +79,7 @@ class CpuModel:
         spec: ModelSpec,
         *,
         dtype: CpuDtype,
+        kv_cache_dtype: KvCacheDtype = "auto",
         num_threads: int,
         max_num_batched_tokens: int,
         kept_types: Mapping[str, TensorType] | None = None,
@@ -86,6 +90,7 @@ class CpuModel:
             self._model = _native.Model(
                 _native_shape(spec),
                 dtype,
+                kv_cache_dtype,
                 num_threads,
                 max_num_batched_tokens,
                 {name: kept.value for name, kept in (kept_types or {}).items()},

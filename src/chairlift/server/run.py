@@ -122,8 +122,8 @@ def _ready_text(engine: AsyncEngine, settings: ServerSettings, url: str) -> str:
             f"Serving {', '.join(names)}: weights {info.quantization} computed in {info.dtype}, "
             f"{info.num_threads} threads, {info.isa}",
             f"KV pool: {info.limits.num_kv_blocks} blocks of {info.limits.block_size} tokens "
-            f"({_mib(info.kv_pool_bytes)}, {info.kv_pool_reason}); a request may have "
-            f"{info.limits.max_total_tokens} tokens",
+            f"in {info.kv_cache_dtype} ({_mib(info.kv_pool_bytes)}, {info.kv_pool_reason}); "
+            f"a request may have {info.limits.max_total_tokens} tokens",
             *_swap_text(engine),
             _memory_text(engine),
             f"Ready in {ready_s:.2f} s: {phases}",

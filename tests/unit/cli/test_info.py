@@ -29,8 +29,12 @@ def test_bytes_are_written_with_a_fitting_unit(size: int, text: str) -> None:
 
 def test_kv_bytes_count_keys_and_values_of_all_layers(random_model_path: Path) -> None:
     spec = load_model(str(random_model_path)).spec
-    expected = 2 * spec.num_layers * spec.num_kv_heads * spec.head_dim * 2
-    assert kv_bytes_per_token(spec, bytes_per_value=2) == expected
+    heads = 2 * spec.num_layers * spec.num_kv_heads
+    assert kv_bytes_per_token(spec) == {
+        "bfloat16": heads * spec.head_dim * 2,
+        "float32": heads * spec.head_dim * 4,
+        "int8": heads * (spec.head_dim + 2),
+    }
 
 
 def test_memory_is_given_for_both_dtypes(random_model_path: Path) -> None:

@@ -81,6 +81,7 @@ def test_every_command_has_help_with_an_example(
         (["no-such-command"], "no-such-command"),
         (["serve", "--port", "many"], "'--port'"),
         (["serve", "--dtype", "float16"], "'float16'"),
+        (["serve", "--kv-cache-dtype", "fp8"], "'fp8'"),
         (["serve", "--max-num-seqs", "0"], "max_num_seqs must be an integer of at least 1, got 0"),
         (["serve", "--port", "70000"], "port must be between 0 and 65535, got 70000"),
         (["generate", "x", "--top-p", "2"], "top_p must be above 0 and at most 1, got 2"),

@@ -12,15 +12,17 @@ from chairlift import _native
 
 Floats = npt.NDArray[np.float32]
 Step = Sequence[tuple[int, int]]  # (sequence, new tokens) in batch order
-LOG2_F32, LOG2_BF16 = -24, -9  # rounding to nearest is off by at most 2 ** these, relatively
+# Rounding to nearest is off by at most 2 ** these, relatively; to 15 bits, relative to the largest.
+LOG2_F32, LOG2_BF16, LOG2_WEIGHT = -24, -8, -16
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One attention layer and where it runs."""
+    """One attention layer and where it runs; an empty ``kv_dtype`` is the same as ``dtype``."""
 
     isa: str
     dtype: str = "float32"
+    kv_dtype: str = ""
     num_heads: int = 4
     num_kv_heads: int = 2
     head_dim: int = 16
@@ -34,6 +36,11 @@ class Setting:
     @property
     def width(self) -> int:
         return (self.num_heads + 2 * self.num_kv_heads) * self.head_dim
+
+    @property
+    def stored(self) -> str:
+        """Type of the values in the cache."""
+        return self.kv_dtype or self.dtype
 
     @property
     def inv_freq(self) -> npt.NDArray[np.float64]:
@@ -60,7 +67,42 @@ def round_bf16(x: Floats) -> Floats:
 
 
 def rounded(setting: Setting, x: Floats) -> Floats:
-    return x if setting.dtype == "float32" else round_bf16(x)
+    return round_bf16(x) if setting.stored == "bfloat16" else x
+
+
+def hadamard(heads: Floats) -> Floats:
+    """Sylvester's transform in blocks as large as the padded head allows, sums in float32.
+
+    [..., head_dim] -> [..., head_dim rounded up to 16].
+    """
+    dim = -(-heads.shape[-1] // 16) * 16
+    out = np.zeros((*heads.shape[:-1], dim), np.float32)
+    out[..., : heads.shape[-1]] = heads
+    for stage in range((dim & -dim).bit_length() - 1):
+        pairs = out.reshape(*heads.shape[:-1], -1, 2, 1 << stage)
+        a, b = pairs[..., 0, :], pairs[..., 1, :]
+        out = np.stack([a + b, a - b], axis=-2).reshape(out.shape)
+    return out
+
+
+def quantised(heads: Floats, *, rounds_scale: bool) -> Floats:
+    """Heads as int8 with one scale each holds them; the scale a bfloat16, rounded up, if asked."""
+    largest = np.abs(heads).max(axis=-1, keepdims=True)
+    if rounds_scale:
+        bits = (largest * np.float32(1 / 127)).view(np.uint32)
+        scales = ((bits + 0xFFFF) & np.uint32(0xFFFF0000)).view(np.float32)
+        wholes = np.rint(heads * (np.float32(1) / scales))
+    else:
+        scales = largest * np.float32(1 / 127)
+        wholes = np.rint(heads * (np.float32(127) / largest))
+    return np.clip(wholes, -127, 127) * scales
+
+
+def quantised_rotated(heads: Floats, *, rounds_scale: bool) -> Floats:
+    """The same for heads that are transformed before, and back again."""
+    there = quantised(hadamard(heads), rounds_scale=rounds_scale)
+    dim = there.shape[-1]
+    return hadamard(there)[..., : heads.shape[-1]] / np.float32(dim & -dim)
 
 
 def rotate(setting: Setting, heads: Floats, norm: Floats | None) -> Floats:
@@ -83,7 +125,12 @@ def split_qkv(setting: Setting, qkv: Floats) -> tuple[Floats, Floats, Floats]:
     h, kv = setting.num_heads, setting.num_kv_heads
     q = rotate(setting, heads[:, :h], setting.norm_weights("q"))
     k = rotate(setting, heads[:, h : h + kv], setting.norm_weights("k"))
-    return q, k, rounded(setting, heads[:, h + kv :])
+    v = rounded(setting, heads[:, h + kv :])
+    if setting.stored == "int8":
+        q = quantised_rotated(q, rounds_scale=False)
+        k = quantised_rotated(k, rounds_scale=True)
+        v = quantised(v, rounds_scale=True)
+    return q, k, v
 
 
 def reference(setting: Setting, qkv: Floats, first: int) -> npt.NDArray[np.float64]:
@@ -106,19 +153,20 @@ def tolerance(setting: Setting, qkv: Floats) -> float:
     """Largest error of an output element that rounding can explain.
 
     A score is a sum of head_dim products, scaled, and shifted by the maximum: its error makes a
-    relative error of the weights. Weights are rounded to bfloat16 for the second product, which
-    adds up to length terms; the sum of weights carries the same errors, hence the factor 2. The
-    output is rounded once more.
+    relative error of the weights. Weights are rounded for the second product, to bfloat16 or to 15
+    bits of the largest, and it adds up to length terms; the sum of weights carries the same errors,
+    hence the factor 2. The output is rounded once more.
     """
     q, k, v = (np.abs(x).astype(np.float64) for x in split_qkv(setting, qkv))
     largest = np.linalg.norm(q, axis=-1).max() * np.linalg.norm(k, axis=-1).max() * setting.scale
     score_error = largest * (setting.head_dim + 8) * 2.0**LOG2_F32
     weight_error = score_error + (len(qkv) + 8) * 2.0**LOG2_F32
-    output_error = 2.0**LOG2_F32
-    if setting.dtype == "bfloat16":
+    output_error = 2.0 ** (LOG2_BF16 if setting.dtype == "bfloat16" else LOG2_F32)
+    if setting.stored == "bfloat16":
         weight_error += 2.0**LOG2_BF16
-        output_error = 2.0**LOG2_BF16
-    if setting.norms and setting.dtype == "bfloat16":
+    if setting.stored == "int8":
+        weight_error += len(qkv) * 2.0**LOG2_WEIGHT
+    if setting.norms and setting.stored != "float32":
         # The kernels sum the squares in float32: an element of q or k may round to its neighbour.
         weight_error += largest * 2.0 ** (LOG2_BF16 + 1)
     return float((2 * weight_error + output_error) * v.max())
@@ -146,14 +194,15 @@ class Driver:
             num_layers=2,
             num_kv_heads=setting.num_kv_heads,
             head_dim=setting.head_dim,
-            dtype=setting.dtype,
+            dtype=setting.stored,
             num_blocks=num_blocks,
             block_size=setting.block_size,
         )
         for block in range(first_block, num_blocks):
-            self.cache.fill_block(block, 0xFF)  # NaN in either dtype: stale memory at its worst
+            self.cache.fill_block(block, 0xFF)  # NaN, or scales that are: stale memory
         self.layer = _native.AttentionLayer(
             isa=setting.isa,
+            dtype=setting.dtype,
             team=self.team,
             cache=self.cache,
             num_heads=setting.num_heads,

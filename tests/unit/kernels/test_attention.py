@@ -18,7 +18,9 @@ from tests.unit.kernels.attention_reference import (
 from chairlift import _native
 
 ISAS = _native.available_isas()
-DTYPES = ["float32", "bfloat16"]
+# Arithmetic, and what the cache holds.
+DTYPES = [("float32", "float32"), ("bfloat16", "bfloat16"), ("bfloat16", "int8")]
+MIXED_DTYPES = [("float32", "bfloat16"), ("bfloat16", "float32"), ("float32", "int8")]
 # Tokens already in the cache, then new ones: decodes and prefill chunks in one batch.
 MIXED = [(0, 1), (16, 1), (13, 5), (334, 129), (447, 1)]
 LONG = [(1327, 1), (1024, 40)]
@@ -52,39 +54,49 @@ def check_against_reference(setting: Setting, parts: list[tuple[int, int]]) -> N
         np.testing.assert_allclose(out, reference(setting, qkv, old), rtol=0, atol=limit)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("dtype", "kv_dtype"), DTYPES)
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 def test_decodes_and_chunks_in_one_batch_equal_the_reference(
-    shape: Setting, isa: str, dtype: str
+    shape: Setting, isa: str, dtype: str, kv_dtype: str
 ) -> None:
-    check_against_reference(replace(shape, isa=isa, dtype=dtype), MIXED)
+    check_against_reference(replace(shape, isa=isa, dtype=dtype, kv_dtype=kv_dtype), MIXED)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("dtype", "kv_dtype"), MIXED_DTYPES)
 @pytest.mark.parametrize("isa", ISAS)
-def test_contexts_of_many_chunks_equal_the_reference(isa: str, dtype: str) -> None:
-    check_against_reference(Setting(isa, dtype, num_heads=3, num_kv_heads=1, head_dim=32), LONG)
+def test_the_cache_may_be_wider_or_narrower_than_the_arithmetic(
+    isa: str, dtype: str, kv_dtype: str
+) -> None:
+    check_against_reference(Setting(isa, dtype, kv_dtype, head_dim=64), MIXED)
+
+
+@pytest.mark.parametrize(("dtype", "kv_dtype"), DTYPES)
+@pytest.mark.parametrize("isa", ISAS)
+def test_contexts_of_many_chunks_equal_the_reference(isa: str, dtype: str, kv_dtype: str) -> None:
+    check_against_reference(
+        Setting(isa, dtype, kv_dtype, num_heads=3, num_kv_heads=1, head_dim=32), LONG
+    )
 
 
 @pytest.mark.parametrize("window", [1, 7, 100])
 @pytest.mark.parametrize("block_size", [5, 16])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("dtype", "kv_dtype"), DTYPES)
 @pytest.mark.parametrize("isa", ISAS)
 def test_a_token_sees_no_further_back_than_its_window(
-    isa: str, dtype: str, block_size: int, window: int
+    isa: str, dtype: str, kv_dtype: str, block_size: int, window: int
 ) -> None:
-    setting = Setting(isa, dtype, block_size=block_size, window=window)
+    setting = Setting(isa, dtype, kv_dtype, block_size=block_size, window=window)
     check_against_reference(setting, MIXED)
 
 
 @pytest.mark.parametrize("block_size", [5, 16, 32])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("dtype", "kv_dtype"), DTYPES)
 @pytest.mark.parametrize("isa", ISAS)
 def test_blocks_that_lie_before_the_window_are_not_read(
-    isa: str, dtype: str, block_size: int
+    isa: str, dtype: str, kv_dtype: str, block_size: int
 ) -> None:
-    setting = Setting(isa, dtype, block_size=block_size, window=20)
+    setting = Setting(isa, dtype, kv_dtype, block_size=block_size, window=20)
     qkv = make_qkv(setting, 300, seed=0)
     driver = Driver(setting, [qkv])
     driver.step([(0, 290)])
@@ -95,10 +107,10 @@ def test_blocks_that_lie_before_the_window_are_not_read(
     np.testing.assert_allclose(out, reference(setting, qkv, 290), rtol=0, atol=limit)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("dtype", "kv_dtype"), DTYPES)
 @pytest.mark.parametrize("isa", ISAS)
-def test_heads_are_normalised_before_the_rotation(isa: str, dtype: str) -> None:
-    check_against_reference(Setting(isa, dtype, head_dim=48, norms=True), MIXED)
+def test_heads_are_normalised_before_the_rotation(isa: str, dtype: str, kv_dtype: str) -> None:
+    check_against_reference(Setting(isa, dtype, kv_dtype, head_dim=48, norms=True), MIXED)
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -106,10 +118,12 @@ def test_the_attention_factor_scales_the_rotation(isa: str) -> None:
     check_against_reference(Setting(isa, attention_factor=1.25), MIXED)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("dtype", "kv_dtype"), DTYPES)
 @pytest.mark.parametrize("isa", ISAS)
-def test_large_scores_neither_overflow_nor_lose_the_maximum(isa: str, dtype: str) -> None:
-    setting = Setting(isa, dtype)
+def test_large_scores_neither_overflow_nor_lose_the_maximum(
+    isa: str, dtype: str, kv_dtype: str
+) -> None:
+    setting = Setting(isa, dtype, kv_dtype)
     qkv = make_qkv(setting, 40, seed=0) * np.float32(60)
     out = run_in_chunks(setting, qkv, 40)
     limit = tolerance(setting, qkv)

@@ -13,9 +13,14 @@ from chairlift import _native
 LENGTH = 290  # more than one chunk of the online softmax, and no multiple of anything
 
 
-@pytest.fixture(params=["float32", "bfloat16"])
-def dtype(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+@pytest.fixture(
+    params=[("float32", "float32"), ("bfloat16", "bfloat16"), ("bfloat16", "int8")],
+    ids=["float32", "bfloat16", "int8 cache"],
+)
+def dtypes(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """Arithmetic, and what the cache holds."""
+    dtype, kv_dtype = request.param
+    return dtype, kv_dtype
 
 
 @pytest.fixture(params=[0, 37], ids=["all", "window 37"])
@@ -24,8 +29,8 @@ def window(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture(params=_native.available_isas())
-def setting(request: pytest.FixtureRequest, dtype: str, window: int) -> Setting:
-    return Setting(request.param, dtype, num_heads=6, num_kv_heads=2, head_dim=48, window=window)
+def setting(request: pytest.FixtureRequest, dtypes: tuple[str, str], window: int) -> Setting:
+    return Setting(request.param, *dtypes, num_heads=6, num_kv_heads=2, head_dim=48, window=window)
 
 
 @pytest.fixture

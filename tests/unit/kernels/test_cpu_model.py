@@ -22,7 +22,7 @@ from tests.unit.kernels.model_cases import (
 from tests.unit.models.numpy_model import logits
 
 from chairlift.errors import ConfigError, KernelInputError, ModelLoadError
-from chairlift.kernels.cpu_model import CpuDtype, CpuModel, FlatBatch
+from chairlift.kernels.cpu_model import CpuDtype, CpuModel, FlatBatch, KvCacheDtype
 from chairlift.kernels.isa import available_isas
 from chairlift.model_spec import ModelSpec, TensorType, WeightTensor
 
@@ -120,6 +120,41 @@ def test_kv_bytes_per_block_cover_all_layers() -> None:
     spec = SPECS["head_dim 32, tied"]
     model = make_model(spec, "bfloat16")
     assert model.kv_bytes_per_block(16) == 2 * (2 * 32) * 2 * 2 * 16
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kv_cache_dtype", "bytes_per_head"),
+    [
+        ("float32", "auto", 4 * 32),
+        ("bfloat16", "auto", 2 * 32),
+        ("bfloat16", "float32", 4 * 32),
+        ("float32", "bfloat16", 2 * 32),
+        ("float32", "int8", 32 + 2),  # a scale of two bytes
+    ],
+)
+def test_the_type_of_the_cache_decides_its_size(
+    dtype: CpuDtype, kv_cache_dtype: KvCacheDtype, bytes_per_head: int
+) -> None:
+    spec = SPECS["head_dim 32, tied"]
+    model = make_model(spec, dtype, kv_cache_dtype=kv_cache_dtype)
+    assert model.kv_bytes_per_block(16) == 2 * 2 * 2 * 16 * bytes_per_head
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_logits_with_an_int8_cache_are_near_the_reference(dtype: CpuDtype) -> None:
+    spec = SPECS["head_dim 64, all biases"]
+    model = make_model(spec, dtype, kv_cache_dtype="int8")
+    sequence = Chunk(TOKENS, 0, 40, [4, 7, 1])
+    found = all_logits(model, make_batch([sequence]), spec.vocab_size)
+    expected = reference_logits(spec, TOKENS)
+    error = np.sqrt(((found - expected) ** 2).mean()) / np.sqrt((expected**2).mean())
+    assert 1e-5 < error < 10**0.5 * 2**-8
+
+
+def test_an_unknown_type_of_the_cache_is_refused() -> None:
+    kind: Any = "fp8"
+    with pytest.raises(KernelInputError, match=r"kv_cache_dtype must be auto, .* or int8, got fp8"):
+        make_model(make_spec(), "float32", kv_cache_dtype=kind)
 
 
 def test_timers_count_the_phases_of_a_step_and_can_be_reset() -> None:

@@ -11,7 +11,7 @@ from tests.unit.kernels.attention_reference import Driver, Setting, make_qkv, sp
 from chairlift import _native
 
 ISAS = _native.available_isas()
-DTYPES = ["float32", "bfloat16"]
+DTYPES = ["float32", "bfloat16", "int8"]
 BLOCK_SIZES = [1, 5, 8, 16, 48]
 
 
@@ -34,7 +34,7 @@ def make_cache(**changes: Any) -> _native.KvCache:
 def test_keys_are_stored_rotated_and_values_as_they_are(
     isa: str, dtype: str, block_size: int, head_dim: int
 ) -> None:
-    setting = Setting(isa, dtype, block_size=block_size, head_dim=head_dim)
+    setting = Setting(isa, kv_dtype=dtype, block_size=block_size, head_dim=head_dim)
     qkv = make_qkv(setting, 37, seed=0)
     driver = Driver(setting, [qkv])
     driver.step([(0, 36)])
@@ -51,7 +51,7 @@ def test_keys_are_stored_rotated_and_values_as_they_are(
 def test_slots_of_others_and_other_layers_stay_untouched(
     isa: str, dtype: str, block_size: int
 ) -> None:
-    setting = Setting(isa, dtype, block_size=block_size)
+    setting = Setting(isa, kv_dtype=dtype, block_size=block_size)
     driver = Driver(setting, [make_qkv(setting, 37, seed=0)])
     driver.step([(0, 37)])
     all_slots = np.arange(driver.cache.num_blocks * block_size)
@@ -73,6 +73,10 @@ def test_a_new_cache_is_zero() -> None:
         ("bfloat16", 16, 2 * 2 * 2 * 16 * 16 * 2),
         ("bfloat16", 32, 2 * 2 * 2 * 16 * 32 * 2),
         ("bfloat16", 5, 2 * 2 * 2 * 16 * 6 * 2),  # odd tails are stored in pairs
+        # and 64 bytes of scales per head and 16 tokens
+        ("int8", 16, 2 * 2 * (2 * 16 * 16 + 64)),
+        ("int8", 32, 2 * 2 * (2 * 16 * 32 + 2 * 64)),
+        ("int8", 5, 2 * 2 * (2 * 16 * 8 + 64)),  # tails are stored in fours
     ],
 )
 def test_a_block_takes_what_its_tokens_take(dtype: str, block_size: int, num_bytes: int) -> None:
@@ -88,7 +92,7 @@ def test_a_block_takes_what_its_tokens_take(dtype: str, block_size: int, num_byt
         ({"num_blocks": 0}, "num_blocks must be between 1 and"),
         ({"num_kv_heads": 0}, "num_kv_heads must be between 1 and"),
         ({"num_layers": -1}, "num_layers must be between 1 and"),
-        ({"dtype": "float16"}, "dtype must be float32 or bfloat16, got float16"),
+        ({"dtype": "float16"}, "must be auto, float32, bfloat16 or int8, got float16"),
     ],
 )
 def test_shapes_out_of_range_are_refused(changes: dict[str, Any], message: str) -> None:
@@ -167,6 +171,7 @@ def test_layers_that_do_not_fit_their_cache_are_refused(
 ) -> None:
     arguments = {
         "isa": ISAS[0],
+        "dtype": "float32",
         "team": _native.ThreadTeam(1),
         "cache": make_cache(),
         "num_heads": 4,
