@@ -16,10 +16,12 @@ constexpr int kMaxRows = 5, kVectors = 1;
 #else
 constexpr int kMaxRows = 2, kVectors = 1;
 #endif
+constexpr int kPasses = kPanelFeatures / (kVectors * kLanes);  // of a chunk over its panel
 static_assert(kMaxRows <= kMaxRowsPerChunk);
 
 // A weight kind: how one 64-byte step of 16 features meets a row. `Input` is what rows are read
-// as, kInputs how many of them a step takes; panel() makes the steps of a panel readable.
+// as, kInputs how many of them a step takes, in kParts equal parts one after another: only one
+// part's weights are in registers at a time. panel() makes the steps of a panel readable.
 struct PackedAsRead {
   static CHAIRLIFT_INLINE const std::byte* panel(const GemmCall& call, int index) {
     return call.weights->panel(index);
@@ -29,16 +31,14 @@ struct PackedAsRead {
 struct F32Weights : PackedAsRead {
   using Input = float;
   using Out = float;
-  static constexpr int kInputs = 1;
+  using Part = F32x16;
+  static constexpr int kInputs = 1, kParts = 1;
   static constexpr bool kWidensInput = false;
-  struct Step {
-    F32x16 w;
-  };
-  static CHAIRLIFT_INLINE Step load_step(const std::byte* p) {
-    return {load(reinterpret_cast<const float*>(p))};
+  static CHAIRLIFT_INLINE Part load_part(const std::byte* p, int) {
+    return load(reinterpret_cast<const float*>(p));
   }
-  static CHAIRLIFT_INLINE F32x16 accumulate(F32x16 sum, const Step& step, const Input* x) {
-    return fmadd(step.w, broadcast(*x), sum);
+  static CHAIRLIFT_INLINE F32x16 accumulate(F32x16 sum, Part w, const Input* x) {
+    return fmadd(w, broadcast(*x), sum);
   }
 };
 
@@ -46,16 +46,14 @@ struct F32Weights : PackedAsRead {
 struct Bf16DotWeights : PackedAsRead {
   using Input = bf16;
   using Out = bf16;
-  static constexpr int kInputs = 2;
+  using Part = U32x16;
+  static constexpr int kInputs = 2, kParts = 1;
   static constexpr bool kWidensInput = false;
-  struct Step {
-    U32x16 w;
-  };
-  static CHAIRLIFT_INLINE Step load_step(const std::byte* p) { return {load_words(p)}; }
-  static CHAIRLIFT_INLINE F32x16 accumulate(F32x16 sum, const Step& step, const Input* x) {
+  static CHAIRLIFT_INLINE Part load_part(const std::byte* p, int) { return load_words(p); }
+  static CHAIRLIFT_INLINE F32x16 accumulate(F32x16 sum, Part w, const Input* x) {
     uint32_t pair;
     std::memcpy(&pair, x, 4);
-    return dot_pairs(sum, step.w, broadcast_word(pair));
+    return dot_pairs(sum, w, broadcast_word(pair));
   }
 };
 
@@ -64,21 +62,19 @@ struct Bf16DotWeights : PackedAsRead {
 struct Bf16WidenedWeights : PackedAsRead {
   using Input = float;
   using Out = bf16;
-  static constexpr int kInputs = 2;
+  using Part = F32x16;
+  static constexpr int kInputs = 2, kParts = 2;
   static constexpr bool kWidensInput = true;
-  struct Step {
-    F32x16 first, second;
-  };
-  static CHAIRLIFT_INLINE Step load_step(const std::byte* p) {
+  static CHAIRLIFT_INLINE Part load_part(const std::byte* p, int part) {
     const U32x16 pairs = load_words(p);
-    return {first_of_pairs(pairs), second_of_pairs(pairs)};
+    return part == 0 ? first_of_pairs(pairs) : second_of_pairs(pairs);
   }
-  static CHAIRLIFT_INLINE F32x16 accumulate(F32x16 sum, const Step& step, const Input* x) {
-    return fmadd(step.second, broadcast(x[1]), fmadd(step.first, broadcast(x[0]), sum));
+  static CHAIRLIFT_INLINE F32x16 accumulate(F32x16 sum, Part w, const Input* x) {
+    return fmadd(w, broadcast(*x), sum);
   }
 };
 
-// Where to fetch ahead while a chunk is computed: one line every step, `stride` bytes apart.
+// Where to fetch ahead while a chunk is computed: `stride` bytes every step, at most two lines.
 struct Prefetch {
   const std::byte* at;
   int64_t stride;
@@ -97,19 +93,23 @@ static __attribute__((noinline)) void multiply_chunk(const typename Kind::Input*
 #pragma GCC unroll 1
   for (int64_t step = 0; step < num_steps; step++) {
     __builtin_prefetch(ahead.at, 0, 2);
+    if (ahead.stride > 64) __builtin_prefetch(ahead.at + 64, 0, 2);
     ahead.at += ahead.stride;
-    typename Kind::Step w[kVecs];
 #pragma GCC unroll 2
-    for (int v = 0; v < kVecs; v++) w[v] = Kind::load_step(weights + 64 * v);
+    for (int part = 0; part < Kind::kParts; part++) {
+      typename Kind::Part w[kVecs];
+#pragma GCC unroll 2
+      for (int v = 0; v < kVecs; v++) w[v] = Kind::load_part(weights + 64 * v, part);
 #pragma GCC unroll 16
-    for (int r = 0; r < kRows; r++) {
+      for (int r = 0; r < kRows; r++) {
 #pragma GCC unroll 2
-      for (int v = 0; v < kVecs; v++) {
-        sums[r][v] = Kind::accumulate(sums[r][v], w[v], x + r * stride);
+        for (int v = 0; v < kVecs; v++) {
+          sums[r][v] = Kind::accumulate(sums[r][v], w[v], x + r * stride);
+        }
       }
+      x += Kind::kInputs / Kind::kParts;
     }
     weights += 64 * (kPanelFeatures / kLanes);
-    x += Kind::kInputs;
   }
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; r++) {
@@ -128,9 +128,11 @@ static CHAIRLIFT_INLINE void multiply_rows(int num_rows, const typename Kind::In
       return multiply_rows<Kind, kRows - 1>(num_rows, x, stride, weights, num_steps, ahead, block);
     }
   }
-  for (int v = 0; v < kPanelFeatures / kLanes; v += kVectors) {
+  for (int pass = 0; pass < kPasses; pass++) {
+    const int v = pass * kVectors;
     multiply_chunk<Kind, kRows, kVectors>(x, stride, weights + 64 * v, num_steps, ahead,
                                           block + v * kLanes);
+    ahead.at += num_steps * ahead.stride;
   }
 }
 
@@ -183,14 +185,15 @@ static inline void multiply_block(const GemmCall& call, const GemmBlock& block,
   const typename Kind::Input* x = input.rows(block.first_row, block.end_row);
   alignas(64) float sums[kMaxRows * kPanelFeatures];
   const int num_chunks = (num_rows + kMaxRows - 1) / kMaxRows;
-  // All chunks together fetch the next panel.
+  // All passes of all chunks together fetch the next panel.
   const int64_t panel_bytes = static_cast<int64_t>(call.weights->panel_bytes());
-  const int64_t ahead_stride =
-      round_up(panel_bytes, num_steps * num_chunks) / (num_steps * num_chunks);
+  const int64_t fetching_steps = num_steps * num_chunks * kPasses;
+  const int64_t ahead_stride = round_up(panel_bytes, fetching_steps) / fetching_steps;
   const std::byte* weights = Kind::panel(call, block.panel);
   for (int chunk = 0; chunk < num_chunks; chunk++) {
     const int begin = num_rows * chunk / num_chunks, end = num_rows * (chunk + 1) / num_chunks;
-    const Prefetch ahead = {block.ahead + chunk * num_steps * ahead_stride, ahead_stride};
+    const Prefetch ahead = {block.ahead + chunk * kPasses * num_steps * ahead_stride,
+                            ahead_stride};
     multiply_rows<Kind>(end - begin, x + begin * input.stride(), input.stride(),
                         weights, num_steps, ahead, sums);
     PendingBlock<kEpilogue, typename Kind::Out> done = {sums, block.first_row + begin,
