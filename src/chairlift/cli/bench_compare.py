@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from chairlift.cli.arguments import JsonOption, ModelArgument
+from chairlift.cli.drawings import PngOption, SvgOption, check_can_draw, write_drawing
 from chairlift.cli.options import engine_options
 from chairlift.cli.progress import ensure_fetched
 from chairlift.cli.study_options import workload_options
@@ -26,25 +27,32 @@ if TYPE_CHECKING:
     from chairlift.workload.workload import Workload
 
 _SIMULATED_BLOCKS = 16384
+_MAX_REQUESTS = 600
 _SIMULATED_MODEL_LEN = 8192
 
 
-@engine_options(environment=False)
+@engine_options(defaults={"max_num_seqs": 32}, environment=False)
 @workload_options(
     defaults={
-        "num_requests": 100,
+        "num_requests": 24,
         "arrivals": "constant",
-        "prompt_lengths": "32",
-        "output_lengths": "lognormal:40,200,400",
+        "prompt_lengths": "16",
+        "output_lengths": "mix:0.96*lognormal:4,16+0.04*uniform:80-160",
     },
     skip=("rate", "prefix_groups", "prefix_tokens"),
 )
-def compare(
+def compare(  # noqa: PLR0913 - one parameter per flag
     *,
     model: ModelArgument = DEFAULT_MODEL,
     rates: Annotated[
         str, typer.Option(metavar="R,R,...", help="Requests per second to offer, ascending.")
-    ] = "0.5,1,2,4,8",
+    ] = "0.5,1,2,4,32,64,128",
+    seconds: Annotated[
+        float,
+        typer.Option(
+            help="How long requests keep coming at each rate: at least --num-requests, at most 600."
+        ),
+    ] = 12.0,
     ttft_limit: Annotated[
         float, typer.Option(metavar="SECONDS", help="A mode sustains a rate with p95 TTFT below.")
     ] = 1.0,
@@ -55,9 +63,8 @@ def compare(
             "running MODEL."
         ),
     ] = "",
-    svg: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the figures against the load.")
-    ] = None,
+    svg: SvgOption = None,
+    png: PngOption = None,
     as_json: JsonOption = False,
     work: WorkloadOptions,
     config: Callable[[str], EngineConfig],
@@ -71,25 +78,28 @@ def compare(
     Examples:
 
     \b
-      chairlift bench compare --max-num-seqs 16 --svg compare.svg
+      chairlift bench compare --svg compare.svg
       chairlift bench compare --cost-model smollm2-135m-cpu --rates 0.5,1,2,4,8 --num-requests 500
     """
     from chairlift.bench.compare import charts, table, verdict
     from chairlift.bench.compare import compare as run
     from chairlift.workload.chart import charts_svg
 
+    check_can_draw(png)
     offered = _rates(rates)
+    if not 0 <= seconds < math.inf:
+        raise ConfigError(f"seconds must be at least 0 and finite, got {seconds}")
     if not ttft_limit > 0:
         raise ConfigError(f"ttft_limit must be above 0 seconds, got {ttft_limit}")
     wanted = config(model)
     runner = _simulated(wanted, cost_model) if cost_model else _real(model, wanted)
 
     def make_workload(rate: float) -> Workload:
-        return replace(work, rate=rate).build()
+        num_requests = max(work.num_requests, min(math.ceil(rate * seconds), _MAX_REQUESTS))
+        return replace(work, rate=rate, num_requests=num_requests).build()
 
     points = run(offered, make_workload, runner, on_point=_progress)
-    if svg is not None:
-        svg.write_text(charts_svg(charts(points, ttft_limit)), encoding="utf-8")
+    write_drawing(charts_svg(charts(points, ttft_limit)), svg, png)
     found = verdict(points, ttft_limit)
     if as_json:
         print(json.dumps({"points": [_as_dict(p) for p in points], "modes": found}))
@@ -180,8 +190,15 @@ def _as_dict(point: LoadPoint) -> dict[str, Any]:
 
 
 def _verdict_lines(found: dict[str, Any], ttft_limit: float) -> list[str]:
-    return [
+    lines = [
         f"{mode}: at most {figures['max_output_tokens_per_s']:,.1f} output tokens/s; sustains "
         f"{figures['sustained_rate_per_s']:g} requests/s with p95 TTFT below {ttft_limit:g} s"
         for mode, figures in found.items()
     ]
+    static, best = found["static"], found["continuous"]
+    times = best["max_output_tokens_per_s"] / static["max_output_tokens_per_s"]
+    lines.append(f"continuous over static: {times:.1f} times the output tokens/s")
+    if static["sustained_rate_per_s"]:
+        times = best["sustained_rate_per_s"] / static["sustained_rate_per_s"]
+        lines[-1] += f", {times:.1f} times the sustained requests/s"
+    return lines

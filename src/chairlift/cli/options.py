@@ -174,15 +174,27 @@ def with_flags(
     return decorate
 
 
-def engine_options(*, environment: bool = True) -> Callable[[Command], Command]:
+def engine_options(
+    defaults: Values | None = None, *, environment: bool = True
+) -> Callable[[Command], Command]:
     """Give a command one flag per field of :class:`EngineConfig` but the model's name.
 
     The command must have a parameter ``model`` and takes the result as ``config``, a function from
     the model's name to the :class:`EngineConfig`.
+
+    Args:
+        defaults: Values of the scheduler's settings that this command uses instead of their own.
+        environment: Let variables set defaults, as :func:`flags_of`.
     """
     flags = [
         *flags_of(ModelConfig, panel="Model", skip=["model"], environment=environment),
-        *flags_of(SchedulerConfig, panel="Scheduler", skip=["tenants"], environment=environment),
+        *flags_of(
+            SchedulerConfig,
+            panel="Scheduler",
+            defaults=defaults,
+            skip=["tenants"],
+            environment=environment,
+        ),
         *flags_of(CacheConfig, panel="KV cache", environment=environment),
         *flags_of(EngineConfig, panel="Machine", environment=environment),
     ]

@@ -6,12 +6,12 @@ import json
 import re
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from chairlift.cli.arguments import JsonOption
+from chairlift.cli.drawings import PngOption, SvgOption, check_can_draw, write_drawing
 from chairlift.cli.study_options import (
     scheduler_options,
     simulated_engine_options,
@@ -52,9 +52,8 @@ def plan(  # noqa: PLR0913 - one parameter per flag
     routing: Annotated[
         RoutingPolicy, typer.Option(help="How requests are spread over the engines.")
     ] = "round-robin",
-    svg: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the objectives against the rate.")
-    ] = None,
+    svg: SvgOption = None,
+    png: PngOption = None,
     as_json: JsonOption = False,
     work: WorkloadOptions,
     scheduler: SchedulerConfig,
@@ -81,6 +80,8 @@ def plan(  # noqa: PLR0913 - one parameter per flag
     from chairlift.workload.chart import charts_svg
     from chairlift.workload.objectives import parse_objectives
 
+    check_can_draw(png)
+
     def make_workload(rate_per_s: float, num_requests: int) -> Workload:
         return replace(work, rate=rate_per_s, num_requests=num_requests).build()
 
@@ -98,9 +99,9 @@ def plan(  # noqa: PLR0913 - one parameter per flag
             print(".", end="", flush=True, file=sys.stderr)
     best = best_of(capacities)
     fleet = size_fleet(request, setups[capacities.index(best)], best) if best else None
-    if svg is not None:
+    if svg is not None or png is not None:
         charts = _charts(request, best or capacities[0])
-        svg.write_text(charts_svg(charts), encoding="utf-8")
+        write_drawing(charts_svg(charts), svg, png)
     if as_json:
         print(json.dumps(_figures(request, capacities, fleet)))
     else:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chairlift.cli.arguments import JsonOption
+from chairlift.cli.drawings import PngOption, SvgOption, write_drawing
 from chairlift.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -51,12 +52,8 @@ def timeline(  # noqa: PLR0913 - one parameter per flag
         float,
         typer.Option(metavar="SECONDS", help="Seconds of a step, for the times of --workload."),
     ] = 0.05,
-    svg: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Write the picture too, as SVG; for PNG, open it in a browser."
-        ),
-    ] = None,
+    svg: SvgOption = None,
+    png: PngOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Draw who sits in which slot at which step, as the scheduler decides it.
@@ -81,10 +78,10 @@ def timeline(  # noqa: PLR0913 - one parameter per flag
         steps = _numbers("arrivals", arrivals) if arrivals else (0,) * len(outputs)
         spec = TimelineSpec(outputs, steps, max_num_seqs, window)
     runs = [run_timeline(spec, mode) for mode in _modes(modes)]
-    if svg is not None:
+    if svg is not None or png is not None:
         from chairlift.simulate.timeline_svg import timelines_svg
 
-        svg.write_text(timelines_svg(runs), encoding="utf-8")
+        write_drawing(timelines_svg(runs), svg, png)
     if as_json:
         from chairlift.simulate.timeline_json import timelines_as_dict
 

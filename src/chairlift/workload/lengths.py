@@ -14,7 +14,9 @@ from chairlift.errors import ConfigError
 Z_95 = 1.6448536269514722
 """95th percentile of the standard normal distribution."""
 
-LENGTHS_HELP = "N, uniform:LOW-HIGH, or lognormal:MEDIAN,P95[,MAX]"
+LENGTHS_HELP = (
+    "N, uniform:LOW-HIGH, lognormal:MEDIAN,P95[,MAX], or mix:SHARE*LENGTHS+SHARE*LENGTHS..."
+)
 
 
 class Lengths(Protocol):
@@ -86,16 +88,45 @@ class LognormalLengths:
         return np.clip(lengths, 1, self.max_tokens or None).astype(np.int64)
 
 
+@dataclass(frozen=True, slots=True)
+class MixedLengths:
+    """Requests of several kinds, each with lengths of its own.
+
+    Attributes:
+        shares: Share of each kind, above 0, together 1.
+        kinds: The lengths of each.
+    """
+
+    shares: tuple[float, ...]
+    kinds: tuple[Lengths, ...]
+
+    def __post_init__(self) -> None:
+        if min(self.shares) <= 0 or abs(sum(self.shares) - 1.0) > 1e-6:
+            raise ConfigError(
+                f"shares of mixed lengths must be above 0 and add up to 1, got {self.shares}"
+            )
+
+    def draw(self, num_requests: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """As :class:`Lengths`."""
+        chosen = rng.choice(len(self.kinds), num_requests, p=self.shares)
+        drawn = np.stack([kind.draw(num_requests, rng) for kind in self.kinds])
+        lengths: NDArray[np.int64] = drawn[chosen, np.arange(num_requests)]
+        return lengths
+
+
 def parse_lengths(text: str) -> Lengths:
     """Read a distribution as written on the command line.
 
     Args:
         text: ``128``, ``uniform:16-256``, ``lognormal:100,400`` (median and 95th percentile) or
-            ``lognormal:100,400,2048`` (and the longest).
+            ``lognormal:100,400,2048`` (and the longest), or several of these with their shares:
+            ``mix:0.9*lognormal:10,40+0.1*uniform:200-400``.
 
     Raises:
         ConfigError: It is none of these, or its numbers cannot be.
     """
+    if text.startswith("mix:"):
+        return _parse_mix(text)
     kind, _, numbers = text.partition(":") if ":" in text else ("constant", "", text)
     try:
         if kind == "constant":
@@ -111,6 +142,18 @@ def parse_lengths(text: str) -> Lengths:
     except (ValueError, TypeError):
         pass
     raise ConfigError(f"lengths must be {LENGTHS_HELP}, got {text!r}")
+
+
+def _parse_mix(text: str) -> MixedLengths:
+    shares, kinds = [], []
+    for part in text.removeprefix("mix:").split("+"):
+        share, _, lengths = part.partition("*")
+        try:
+            shares.append(float(share))
+        except ValueError:
+            raise ConfigError(f"lengths must be {LENGTHS_HELP}, got {text!r}") from None
+        kinds.append(parse_lengths(lengths))
+    return MixedLengths(tuple(shares), tuple(kinds))
 
 
 def _check_length(name: str, value: int, low: int) -> None:

@@ -25,7 +25,8 @@ class WorkloadOptions:
             ``gamma``: as ``burstiness`` says.
         burstiness: Below 1 the requests of ``gamma`` arrivals come in bursts, above 1 more
             evenly; 1 is poisson.
-        prompt_lengths: Prompt tokens: N, uniform:LOW-HIGH, or lognormal:MEDIAN,P95[,MAX].
+        prompt_lengths: Prompt tokens: N, uniform:LOW-HIGH, lognormal:MEDIAN,P95[,MAX], or several
+            with their shares, as in mix:0.9*lognormal:10,40+0.1*uniform:200-400.
         output_lengths: Output tokens, the same way.
         trace: Take lengths, and without a rate the arrivals too, from a CSV file with the columns
             of the Azure LLM inference traces: TIMESTAMP, ContextTokens, GeneratedTokens.

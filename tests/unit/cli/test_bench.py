@@ -14,6 +14,8 @@ from tests.unit.bench.stand_in_server import StandIn, completion, stand_in, with
 
 from chairlift import LLM, SamplingParams
 from chairlift.cli import main as cli
+from chairlift.core.cost_model import CostModel
+from chairlift.simulate.cost_model import save_cost_model
 
 
 def run(*words: str) -> int:
@@ -133,7 +135,8 @@ def test_bad_input_is_one_line(
 
 SIMULATED = (
     *("compare", "--cost-model", "smollm2-135m-cpu", "--max-num-seqs", "8"),
-    *("--num-requests", "40", "--rates", "0.2,4"),
+    *("--num-requests", "40", "--rates", "0.2,4", "--seconds", "0"),
+    *("--output-lengths", "lognormal:40,200,400"),
 )
 
 
@@ -149,6 +152,20 @@ def test_compare_shows_the_modes_side_by_side(
     assert (tmp_path / "compare.svg").read_text().count("<polyline") == 18
 
 
+def test_the_default_comparison_shows_what_continuous_batching_is_worth(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Output lengths with a heavy tail, even arrivals, costs as measured on two cores."""
+    model = tmp_path / "cost.json"
+    save_cost_model(model, CostModel(0.0132, 0.000167, 2.5e-7, 0.0000755), {})
+    assert run("compare", "--cost-model", str(model), "--json") == 0
+    modes = json.loads(capsys.readouterr().out)["modes"]
+    static, continuous = modes["static"], modes["continuous"]
+    assert static["sustained_rate_per_s"] > 0
+    assert continuous["sustained_rate_per_s"] >= 10 * static["sustained_rate_per_s"]
+    assert continuous["max_output_tokens_per_s"] >= 3 * static["max_output_tokens_per_s"]
+
+
 def test_compare_prints_a_table_and_a_verdict(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*SIMULATED) == 0
     out = capsys.readouterr().out
@@ -159,8 +176,8 @@ def test_compare_prints_a_table_and_a_verdict(capsys: pytest.CaptureFixture[str]
 def test_compare_runs_the_real_engine(
     random_model_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ("--rates", "200", "--num-requests", "6", "--output-lengths", "4", "--json")
-    assert run("compare", str(random_model_path), "--num-kv-blocks", "64", *words) == 0
+    words = ("--rates", "200", "--num-requests", "6", "--seconds", "0", "--output-lengths", "4")
+    assert run("compare", str(random_model_path), "--num-kv-blocks", "64", "--json", *words) == 0
     data = json.loads(capsys.readouterr().out)
     assert [p["latency_ms"]["ttft"]["count"] for p in data["points"]] == [6, 6, 6]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,22 @@ def test_bad_input_is_one_line_and_exit_code_2(
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1 and lines[0].startswith("chairlift: error: ")
     assert message in lines[0]
+
+
+def test_png_is_an_image_of_the_same_picture(tmp_path: Path) -> None:
+    pytest.importorskip("resvg_py")
+    assert run("--lengths", "2,3", "--png", str(tmp_path / "t.png")) == 0
+    data = (tmp_path / "t.png").read_bytes()
+    assert data.startswith(b"\x89PNG")
+    width, height = (int.from_bytes(data[i : i + 4], "big") for i in (16, 20))
+    assert width == 2 * 960
+    assert height > 200
+
+
+def test_png_without_the_package_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "resvg_py", None)
+    assert run("--lengths", "2,3", "--png", str(tmp_path / "t.png")) == 2
+    assert "pip install 'chairlift[plot]'" in capsys.readouterr().err
+    assert not (tmp_path / "t.png").exists()

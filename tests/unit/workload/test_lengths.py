@@ -37,11 +37,17 @@ def test_lognormal_lengths_are_cut_to_the_maximum_given() -> None:
     assert (lengths == 300).mean() == pytest.approx(0.131, abs=0.01)
 
 
+def test_mixed_lengths_have_the_kinds_and_shares_given() -> None:
+    lengths = draw("mix:0.9*uniform:1-3+0.1*uniform:50-60")
+    assert set(lengths.tolist()) == {1, 2, 3, *range(50, 61)}
+    assert (lengths >= 50).mean() == pytest.approx(0.1, abs=0.005)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("0", "length must be at least 1 tokens, got 0"),
-        ("many", "lengths must be N, uniform:LOW-HIGH, or lognormal:MEDIAN,P95"),
+        ("many", "lengths must be N, uniform:LOW-HIGH, lognormal:MEDIAN,P95"),
         ("uniform:5", "got 'uniform:5'"),
         ("uniform:9-5", "the upper bound of uniform lengths must be at least 9 tokens, got 5"),
         ("lognormal:100", "got 'lognormal:100'"),
@@ -49,6 +55,10 @@ def test_lognormal_lengths_are_cut_to_the_maximum_given() -> None:
         ("lognormal:100,inf", "need 1 <= MEDIAN < P95"),
         ("lognormal:1,2,3,4", "got 'lognormal:1,2,3,4'"),
         ("pareto:3", "got 'pareto:3'"),
+        ("mix:0.5*3", r"above 0 and add up to 1, got \(0.5,\)"),
+        ("mix:0*3+1*4", "above 0 and add up to 1"),
+        ("mix:half*3+0.5*4", "got 'mix:half"),
+        ("mix:0.5*3+0.5*many", "got 'many'"),
     ],
 )
 def test_impossible_lengths_are_refused(text: str, message: str) -> None:
