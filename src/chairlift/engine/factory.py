@@ -26,6 +26,7 @@ from chairlift.runner.cpu_runner import CpuRunner, logits_bytes
 from chairlift.runner.memory import KVPoolSize, kv_pool_size, usable_memory_bytes
 from chairlift.runner.sampler import Sampler
 from chairlift.runner.swap import open_swap_space, swap_memory_bytes
+from chairlift.runner.weight_cache import Saving
 from chairlift.sampling_params import SamplingParams
 
 _WARM_UP_TOKENS = 32
@@ -33,10 +34,15 @@ _WARM_UP_TOKENS = 32
 
 @dataclass(frozen=True, slots=True)
 class BuiltCore:
-    """An engine core that can compute, and what there is to know about it."""
+    """An engine core that can compute, and what there is to know about it.
+
+    Attributes:
+        saving: Its weights on their way to the cache, if they were not there.
+    """
 
     core: EngineCore
     info: EngineInfo
+    saving: Saving | None = None
 
 
 def build_engine_core(config: EngineConfig, on_phase: PhaseCallback | None = None) -> BuiltCore:
@@ -67,7 +73,7 @@ def build_core_of(config: EngineConfig, model: LoadedModel, timer: PhaseTimer) -
     """
     max_model_len = _max_model_len(config, model)
     base_bytes = resident_bytes()
-    cpu_model = load_weights(config, model, timer)
+    cpu_model, saving = load_weights(config, model, timer)
     step_bytes = cpu_model.buffer_bytes + logits_bytes(model.spec.vocab_size)
     with timer.phase("kv pool"):
         pool = _kv_pool(
@@ -126,7 +132,7 @@ def build_core_of(config: EngineConfig, model: LoadedModel, timer: PhaseTimer) -
         phases=timer.phases,
         other_bytes=base_bytes + step_bytes + swap_memory_bytes(config.cache),
     )
-    return BuiltCore(core, info)
+    return BuiltCore(core, info, saving)
 
 
 def _observe(core: EngineCore, config: EngineConfig) -> None:

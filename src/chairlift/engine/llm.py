@@ -194,7 +194,12 @@ class LLM:
         return engine_stats(self._stats, self._outputs.observations, self._outputs.num_live_choices)
 
     def close(self) -> None:
-        """Let go of the model and the KV cache. May be called again."""
+        """Let go of the model and the KV cache. May be called again.
+
+        Packed weights that are still on their way to the cache are written first.
+        """
+        if self._built is not None and self._built.saving is not None:
+            self._built.saving.finish()
         self._built = None
         self._end = self._end or "it has been closed"
 

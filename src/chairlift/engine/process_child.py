@@ -151,7 +151,10 @@ def _serve(inbox: SocketInbox, sender: Sender, started_s: float) -> int:
         return 1
     gc.freeze()  # what the start made stays: the collector need not look at it again
     sender.send(replace(built.info, phases=tuple(phases)))
-    return _run(built.core, inbox, sender.send)
+    code = _run(built.core, inbox, sender.send)
+    if built.saving is not None:
+        built.saving.finish()
+    return code
 
 
 def _run(core: EngineCore, inbox: SocketInbox, send: Callable[[object], None]) -> int:

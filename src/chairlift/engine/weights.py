@@ -13,16 +13,21 @@ from chairlift.kernels.file_formats import BITS_PER_WEIGHT, types_to_keep
 from chairlift.kernels.threads import usable_threads
 from chairlift.model_spec import TensorType
 from chairlift.models.loaded_model import LoadedModel, ModelFormat
-from chairlift.runner.weight_cache import WeightCache, weight_cache, weight_key
+from chairlift.runner.weight_cache import Saving, weight_cache, weight_key
 
 _LOGGER = logging.getLogger(__name__)
 
 
-def load_weights(config: EngineConfig, source: LoadedModel, timer: PhaseTimer) -> CpuModel:
+def load_weights(
+    config: EngineConfig, source: LoadedModel, timer: PhaseTimer
+) -> tuple[CpuModel, Saving | None]:
     """Make the model of an engine, its weights loaded.
 
     Args:
         timer: Counts the parts of the start: ``cached weights``, or ``weights``.
+
+    Returns:
+        The model, and what is written to the cache beside the work, if anything is.
 
     Raises:
         ConfigError: The quantization does not go with the model.
@@ -37,11 +42,16 @@ def load_weights(config: EngineConfig, source: LoadedModel, timer: PhaseTimer) -
         kept_types=_kept_types(config.model.quantization, source),
     )
     cache = weight_cache(config.model.weight_cache_bytes, model)
-    if cache is None:
+    key = None if cache is None else _key(config, source, model)
+    if cache is None or key is None:
         _load_from_source(source, model, timer)
-    else:
-        _load_through(cache, _key(config, source, model), source, model, timer)
-    return model
+        return model, None
+    if cache.holds(key):
+        with timer.phase("cached weights"):
+            if cache.load(key, model):
+                return model, None
+    _load_from_source(source, model, timer)
+    return model, Saving(cache, key, model)
 
 
 def _kept_types(quantization: Quantization, source: LoadedModel) -> dict[str, TensorType]:
@@ -63,18 +73,6 @@ def _kept_types(quantization: Quantization, source: LoadedModel) -> dict[str, Te
             len(matrices),
         )
     return kept
-
-
-def _load_through(
-    cache: WeightCache, key: str | None, source: LoadedModel, model: CpuModel, timer: PhaseTimer
-) -> None:
-    if key is not None and cache.holds(key):
-        with timer.phase("cached weights"):
-            if cache.load(key, model):
-                return
-    _load_from_source(source, model, timer)
-    if key is not None:
-        cache.save_beside(key, model)
 
 
 def _load_from_source(source: LoadedModel, model: CpuModel, timer: PhaseTimer) -> None:

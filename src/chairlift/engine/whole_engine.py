@@ -11,15 +11,21 @@ from chairlift.engine.front import Front, build_front
 from chairlift.engine.messages import EngineInfo
 from chairlift.engine.phase_timer import PhaseCallback, PhaseTimer
 from chairlift.models.loader import load_model
+from chairlift.runner.weight_cache import Saving
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltEngine:
-    """An engine that can compute, and its text side."""
+    """An engine that can compute, and its text side.
+
+    Attributes:
+        saving: Its weights on their way to the cache, if they were not there.
+    """
 
     core: EngineCore
     info: EngineInfo
     front: Front
+    saving: Saving | None = None
 
 
 def build_engine(config: EngineConfig, on_phase: PhaseCallback | None = None) -> BuiltEngine:
@@ -38,4 +44,4 @@ def build_engine(config: EngineConfig, on_phase: PhaseCallback | None = None) ->
     with timer.phase("tokenizer"):
         front = build_front(model)
     built = build_core_of(config, model, timer)
-    return BuiltEngine(built.core, built.info, front)
+    return BuiltEngine(built.core, built.info, front, built.saving)

@@ -36,7 +36,7 @@ _NUM_SAMPLES = 16
 _SAMPLE_BYTES = 4096
 _HEAD_BYTES = 1 << 16
 # Writing shares the memory with the first requests: most of the time is left to them.
-_PAUSE_S = 0.002
+_PAUSE_S = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +78,11 @@ class WeightCache:
 
         return model.restore_weights(read)
 
-    def save_beside(self, key: str, model: CpuModel) -> threading.Thread:
-        """Write a loaded model's weights on a thread, which a process does not wait for."""
-        thread = threading.Thread(
-            target=self.save, args=(key, model), name="chairlift-weight-cache", daemon=True
-        )
-        thread.start()
-        return thread
-
-    def save(self, key: str, model: CpuModel) -> bool:
+    def save(self, key: str, model: CpuModel, hurry: threading.Event | None = None) -> bool:
         """Write a loaded model's weights, unless they are there, and drop what is too much.
+
+        Args:
+            hurry: Until it is set, most of the time is left to others; if not given, none is.
 
         Returns:
             Whether they are there now.
@@ -100,21 +95,26 @@ class WeightCache:
             with exclusive(self.folder):
                 if not self.holds(key):
                     self._make_room(num_bytes)
-                    self._write(key, parts)
+                    self._write(key, parts, hurry)
         except OSError as error:
             _LOGGER.warning("packed weights are not kept in %s: %s", self.folder, error)
             return False
         return True
 
-    def _write(self, key: str, parts: Sequence[Part]) -> None:
+    def _write(self, key: str, parts: Sequence[Part], hurry: threading.Event | None) -> None:
+        def pause() -> None:
+            if hurry is not None:
+                hurry.wait(_PAUSE_S)
+
         temporary = self._path(key).with_suffix(_TEMPORARY_SUFFIX)
-        pausing = threading.Event()
         try:
             with temporary.open("wb") as file:
-                write_weight_file(file, key, parts, lambda: pausing.wait(_PAUSE_S))
+                write_weight_file(file, key, parts, pause)
                 file.flush()
-                os.fsync(file.fileno())
-            temporary.rename(self._path(key))
+                # Before the disk has it all: should that fail, the checksums will tell.
+                temporary.rename(self._path(key))
+                if hurry is None or not hurry.is_set():
+                    os.fsync(file.fileno())
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -131,6 +131,25 @@ class WeightCache:
             used += stat.st_size
             if used > self.max_bytes:
                 path.unlink(missing_ok=True)
+
+
+class Saving:
+    """Weights on their way to a cache, on a thread that a process does not wait for."""
+
+    def __init__(self, cache: WeightCache, key: str, model: CpuModel) -> None:
+        self._hurry = threading.Event()
+        self._thread = threading.Thread(
+            target=cache.save,
+            args=(key, model, self._hurry),
+            name="chairlift-weight-cache",
+            daemon=True,
+        )
+        self._thread.start()
+
+    def finish(self, timeout_s: float = 3.0) -> None:
+        """Wait until they are there, which takes less than a second for each gigabyte."""
+        self._hurry.set()
+        self._thread.join(timeout_s)
 
 
 def weight_cache(max_bytes: int, model: CpuModel) -> WeightCache | None:

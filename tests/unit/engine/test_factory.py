@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -117,9 +116,8 @@ def test_the_second_start_takes_packed_weights_from_the_cache(
 
     def start(**options: Any) -> tuple[str, list[int]]:
         built = _build(successor_model_path, **options)
-        for thread in threading.enumerate():
-            if thread.name == "chairlift-weight-cache":
-                thread.join()
+        if built.saving is not None:
+            built.saving.finish()
         return built.info.phases[1][0], _run(built.core, *PROMPT, max_tokens=8)
 
     first, second = start(), start()

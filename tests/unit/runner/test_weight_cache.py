@@ -28,7 +28,7 @@ from chairlift.model_spec import ModelSpec
 from chairlift.models.loaded_model import LoadedModel
 from chairlift.models.loader import load_model
 from chairlift.runner import weight_cache as module
-from chairlift.runner.weight_cache import WeightCache, weight_cache, weight_key
+from chairlift.runner.weight_cache import Saving, WeightCache, weight_cache, weight_key
 
 SPEC = SPECS["head_dim 64, all biases"]
 BATCH = make_batch([Chunk(list(range(40)), 0, 40, [4, 7, 1])])
@@ -121,6 +121,13 @@ def test_what_cannot_be_kept_costs_a_line_in_the_log(
     cache = WeightCache(tmp_path / "file" / "weights", 1 << 30)
     assert not cache.save("key", make_model(SPEC, "bfloat16"))
     assert "packed weights are not kept" in caplog.text
+
+
+def test_what_is_saved_beside_the_work_is_there_when_it_is_finished(cache: WeightCache) -> None:
+    saving = Saving(cache, "key", make_model(SPEC, "bfloat16"))
+    saving.finish()
+    assert cache.holds("key")
+    assert cache.load("key", empty_model())
 
 
 @contextmanager
