@@ -7,6 +7,7 @@ standard error; ``--debug`` before the sub-command shows where they came from.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -58,7 +59,9 @@ def _engine_child(words: Sequence[str]) -> Iterator[EngineChild | None]:
         return
     from chairlift.engine.child import EngineChild
 
-    # The server takes over the signal once it is ready.
+    # Everything that a start makes stays: looking through it for garbage would take a sixth of it.
+    # The server collects again, and takes over the signal, once it is ready.
+    gc.disable()
     before = signal.signal(signal.SIGTERM, _end_before_ready)
     child = EngineChild.spawn()
     try:
@@ -66,6 +69,7 @@ def _engine_child(words: Sequence[str]) -> Iterator[EngineChild | None]:
     finally:
         child.end()
         signal.signal(signal.SIGTERM, before)
+        gc.enable()
 
 
 def _end_before_ready(_number: int, _frame: FrameType | None) -> None:

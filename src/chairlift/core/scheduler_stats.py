@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from chairlift.core.accounts import TokenAccounts
-from chairlift.core.kv_cache_manager import KVCacheManager
-from chairlift.core.start_forecast import StartDelay
+if TYPE_CHECKING:  # the front imports these numbers, but not what they are taken from
+    from chairlift.core.accounts import TokenAccounts
+    from chairlift.core.kv_cache_manager import KVCacheManager
+    from chairlift.core.start_forecast import StartDelay
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,6 +109,7 @@ class Sender:
 
 def main(arguments: list[str]) -> int:
     """Run the engine process; returns its exit code."""
+    gc.disable()  # until all is made that stays
     connection = socket.socket(fileno=int(arguments[0]))
     parent_pid, started_s = int(arguments[1]), float(arguments[2])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -150,6 +151,7 @@ def _serve(inbox: SocketInbox, sender: Sender, started_s: float) -> int:
         sender.send(StartFailed("EngineError", f"{type(error).__name__}: {error}"))
         return 1
     gc.freeze()  # what the start made stays: the collector need not look at it again
+    gc.enable()
     sender.send(replace(built.info, phases=tuple(phases)))
     code = _run(built.core, inbox, sender.send)
     if built.saving is not None:

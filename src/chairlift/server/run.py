@@ -75,6 +75,7 @@ async def _serve(
 
         def report() -> None:
             gc.freeze()  # what the start made stays: the collector need not look at it again
+            gc.enable()
             print(_ready_text(engine, settings, url), flush=True)
 
         server: GracefulServer = build_server(engine, settings, report)
