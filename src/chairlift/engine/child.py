@@ -78,7 +78,7 @@ class EngineChild:
 
     def end(self) -> None:
         """End the child now and wait until it has; may be called again."""
-        self.connection.close()
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+        self.connection.close()

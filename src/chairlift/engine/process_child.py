@@ -56,10 +56,7 @@ class SocketInbox:
         """The first message; ``None`` if the other end closed before sending it."""
         messages: list[Any] = []
         while not messages:
-            try:
-                data = self._socket.recv(_RECEIVE_BYTES)
-            except ConnectionResetError:  # closed without reading what this end has sent
-                return None
+            data = self._read()
             if not data:
                 return None
             messages += self._decoder.feed(data)
@@ -71,13 +68,20 @@ class SocketInbox:
         commands: list[Command] = []
         timeout_ms = None if timeout_s is None else math.ceil(timeout_s * 1000)
         while self._poll.poll(timeout_ms):
-            data = self._socket.recv(_RECEIVE_BYTES)
+            data = self._read()
             if not data:
                 return [Stop()]
             commands += self._decoder.feed(data)
             if commands:  # take what else is there, without waiting for more
                 timeout_ms = 0
         return commands
+
+    def _read(self) -> bytes:
+        """What has come; nothing once the other end has closed, whatever it left unread."""
+        try:
+            return self._socket.recv(_RECEIVE_BYTES)
+        except ConnectionResetError:
+            return b""
 
 
 class Sender:
