@@ -156,19 +156,19 @@ class TileGemm {
 
   // Rows whose activations stay in the L2 cache while panels stream past.
   int rows_per_block() const {
-    constexpr int64_t kBytes = 800 << 10, kMostPasses = 16;
-    const int64_t passes = kBytes / (call_.weights->padded_in() * 2 * kTallRows);
-    return static_cast<int>(passes < 1 ? kTallRows : passes > kMostPasses ? kMostPasses * kTallRows : passes * kTallRows);
+    constexpr int64_t kBytes = 800 << 10, kMostRows = 256;
+    const int64_t fitting = kBytes / (call_.weights->padded_in() * 2);
+    const int64_t rows = fitting < kMostRows ? fitting / kTallRows * kTallRows : kMostRows;
+    return rows < kTallRows ? kTallRows : static_cast<int>(rows);
   }
 
   using Block = PendingBlock<kEpilogue, bf16>;
 
   // The passes over a panel fetch the next one meanwhile: all of a step's 32 lines in one pass, or
-  // equal parts in the first 2, 4, 8 or 16.
+  // equal parts in the first 2, 4 or 8.
   void multiply_panel(const GemmBlock& block) {
     const int num_passes = (block.end_row - block.first_row + kTallRows - 1) / kTallRows;
-    num_passes >= 16  ? multiply_passes<2>(block)
-    : num_passes >= 8 ? multiply_passes<4>(block)
+    num_passes >= 8   ? multiply_passes<4>(block)
     : num_passes >= 4 ? multiply_passes<8>(block)
     : num_passes >= 2 ? multiply_passes<16>(block)
                       : multiply_passes<32>(block);
