@@ -59,6 +59,7 @@ docs: setup-dev ## write the generated pages anew
 	$(BIN)/python docs/generate_cli.py
 	$(BIN)/python docs/draw_step.py
 	$(BIN)/python docs/draw_timelines.py
+	$(BIN)/python docs/draw_preemption.py
 
 clean: ## remove .venv and everything built
 	rm -rf $(VENV) build

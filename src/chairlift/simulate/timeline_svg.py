@@ -14,7 +14,7 @@ MAX_LANES = 64
 # Hues that differ for people who do not tell red from green, dark enough for white letters.
 COLOURS = ("#2f6fb7", "#c2571a", "#2e8555", "#8a4fb0", "#0f7c8c", "#b23a5b", "#8c6d1f", "#56606b")
 
-_STYLE = """\
+STYLE = """\
 <style>
 .page{fill:#ffffff}.ink{fill:#1f2328}.faint{fill:#59636e}.lane{fill:#eff2f5}
 .grid{stroke:#d1d9e0}.idle{stroke:#59636e}
@@ -52,7 +52,7 @@ def timelines_svg(timelines: Sequence[Timeline]) -> str:
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:g}" '
             f'width="{WIDTH}" height="{height:g}" role="img" '
             f'aria-label="{_label(timelines)}">',
-            _STYLE,
+            STYLE,
             _HATCH,
             f'<rect class="page" width="{WIDTH}" height="{height:g}" rx="6"/>',
             *parts,
