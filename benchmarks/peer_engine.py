@@ -9,6 +9,7 @@ import statistics
 import subprocess
 import sys
 import tomllib
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,10 @@ def read_suite(path: Path, folder: Path) -> Suite:
     return Suite(tuple(engines), **data)
 
 
+class EngineEndedError(Exception):
+    """The process of an engine has ended; why stands on standard error."""
+
+
 class Engine:
     """A driver process that sleeps whenever it is not asked.
 
@@ -93,11 +98,18 @@ class Engine:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
-        """Start the process and wait until its model is loaded."""
+        """Start the process and wait until its model is loaded.
+
+        Raises:
+            EngineEndedError: It cannot be started, or its model cannot be loaded.
+        """
         spec = self.spec
         driver = str(DRIVERS / f"{spec.driver}_driver.py")
+        python = os.path.expanduser(spec.python)
+        if not os.path.exists(python):
+            raise EngineEndedError(f"{spec.name} needs {python}, which is not there")
         self._process = subprocess.Popen(
-            [os.path.expanduser(spec.python), driver, spec.model, json.dumps(spec.options)],
+            [python, driver, spec.model, json.dumps(spec.options)],
             env=_clean_environment() | spec.env,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -137,7 +149,8 @@ class Engine:
         """End the process and all that it started."""
         process, self._process = self._process, None
         if process is not None:
-            os.killpg(process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended by itself
+                os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
 
     def _signal(self, number: signal.Signals) -> None:
@@ -148,7 +161,7 @@ class Engine:
     def _reply(self) -> dict[str, Any]:
         line = self._process.stdout.readline() if self._process and self._process.stdout else ""
         if not line:
-            sys.exit(f"{self.spec.name} ended without an answer")
+            raise EngineEndedError(f"{self.spec.name} ended without an answer")
         reply: dict[str, Any] = json.loads(line)
         return reply
 

@@ -8,8 +8,8 @@ folder given as ``--dir`` holds the peers' environments and models:
 
     python benchmarks/peers.py --dir ~/peers benchmarks/peers/smollm2.toml
 
-Several suites are run one after the other. ``--only`` leaves engines out. Compare only figures of
-one run, on a machine with nothing else to do.
+Several suites are run one after the other. ``--only`` leaves engines out; one that cannot be loaded
+is left out, too. Compare only figures of one run, on a machine with nothing else to do.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from peer_engine import Engine, Suite, read_suite
+from peer_engine import Engine, EngineEndedError, Suite, read_suite
 from workload import Case, describe_machine, parse_cases, with_prompts
 
 
@@ -93,10 +93,17 @@ def _row(*cells: str) -> str:
 
 def run_suite(suite: Suite, only: Sequence[str], cases: list[Case], num_rounds: int) -> None:
     """Load the engines of a suite, run them, end them, print records and tables."""
-    engines = [Engine(spec) for spec in suite.engines if not only or spec.name in only]
+    specs = [spec for spec in suite.engines if not only or spec.name in only]
+    engines: list[Engine] = []
     try:
-        for engine in engines:
-            engine.start()
+        for engine in map(Engine, specs):
+            try:
+                engine.start()
+            except EngineEndedError as error:
+                engine.stop()
+                print(f"left out: {error}", flush=True)
+                continue
+            engines.append(engine)
             print(f"{engine.spec.name}: loaded in {engine.load_s} s", file=sys.stderr, flush=True)
         measure(engines, cases, num_rounds, suite)
     finally:

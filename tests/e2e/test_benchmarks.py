@@ -86,10 +86,17 @@ def test_peers_compares_engines_in_turn(random_model_path: Path, tmp_path: Path)
         format = "16-bit"
         options = {{ dtype = "float32" }}
         is_peer = true
+
+        [[engine]]
+        name = "broken"
+        driver = "chairlift"
+        model = "nowhere.gguf"
+        format = "4-bit"
         """
     )
     folder = ("--dir", str(random_model_path.parent))
     text = run_text("peers.py", str(suite), *folder, "--rounds", "2")
+    assert "left out: broken ended without an answer" in text
     records = [json.loads(line) for line in text.splitlines() if "engine" in line]
     assert [record["engine"] for record in records] == ["ours", "before"]
     for record in records:
