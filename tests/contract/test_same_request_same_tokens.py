@@ -6,6 +6,7 @@ Every test first asks each request alone, then under some other condition, and c
 from __future__ import annotations
 
 import random
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -279,3 +280,18 @@ def test_seeds_differ(base: Setting) -> None:
         alone(core, Job("r", prompt, replace(SEEDED, seed=seed))).token_ids for seed in range(1, 6)
     }
     assert len(answers) == 5
+
+
+def test_weights_from_the_cache_change_nothing(
+    base: Setting, expected: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHAIRLIFT_CACHE", str(tmp_path))
+    monkeypatch.setattr("chairlift.runner.weight_cache.MIN_BYTES", 0)
+    base.build()
+    for thread in threading.enumerate():
+        if thread.name == "chairlift-weight-cache":
+            thread.join()
+    (file,) = (tmp_path / "weights").glob("*.weights")
+    written_ns = file.stat().st_mtime_ns
+    check(play(base.build(), jobs()), expected)
+    assert file.stat().st_mtime_ns > written_ns  # reading marks it as used
