@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chairlift import _native
-from chairlift.kernels.cpu_model import CpuDtype, CpuModel, FlatBatch
+from chairlift.kernels.cpu_model import CpuDtype, CpuModel, FlatBatch, KvCacheDtype
 from chairlift.kernels.isa import current_isa
 from chairlift.kernels.threads import usable_threads
 from chairlift.model_spec import ModelSpec, TensorType, WeightTensor, expected_weights
@@ -84,11 +84,14 @@ def smollm2_spec(num_layers: int) -> ModelSpec:
     )
 
 
-def make_model(spec: ModelSpec, dtype: CpuDtype, num_threads: int) -> CpuModel:
+def make_model(
+    spec: ModelSpec, dtype: CpuDtype, kv_cache_dtype: KvCacheDtype, num_threads: int
+) -> CpuModel:
     """The model with random weights and room for every case."""
     model = CpuModel(
         spec,
         dtype=dtype,
+        kv_cache_dtype=kv_cache_dtype,
         num_threads=num_threads,
         max_num_batched_tokens=max(case.num_tokens for case in CASES),
     )
@@ -134,29 +137,37 @@ def linear_parameters(spec: ModelSpec) -> dict[str, int]:
     }
 
 
-def attention_work(spec: ModelSpec, case: Case, element_bytes: int) -> tuple[int, int]:
+def attention_work(spec: ModelSpec, case: Case, kv_token_bytes: float) -> tuple[float, int]:
     """Bytes of keys and values that a step reads, and the operations it does with them."""
     first = case.seq_len - case.new
     pairs = case.num_seqs * sum(range(first + 1, case.seq_len + 1))
-    kv_bytes = 2 * spec.num_kv_heads * spec.head_dim * element_bytes
     return (
-        spec.num_layers * case.num_seqs * case.seq_len * kv_bytes,
+        case.num_seqs * case.seq_len * kv_token_bytes,
         spec.num_layers * pairs * 4 * spec.num_heads * spec.head_dim,
     )
 
 
 def floors(
-    spec: ModelSpec, case: Case, element_bytes: int, machine: dict[str, Any]
+    spec: ModelSpec,
+    case: Case,
+    element_bytes: int,
+    kv_token_bytes: float,
+    machine: dict[str, Any],
 ) -> dict[str, Floor]:
-    """What each phase with a floor takes at least, by phase."""
-    work = {
+    """What each phase with a floor takes at least, by phase.
+
+    Args:
+        element_bytes: Of a weight.
+        kv_token_bytes: Of a token's keys and values in all layers.
+    """
+    work: dict[str, tuple[float, int]] = {
         phase: (
             count * element_bytes,
             2 * count * (case.num_seqs if phase == "head" else case.num_tokens),
         )
         for phase, count in linear_parameters(spec).items()
     }
-    work["attention"] = attention_work(spec, case, element_bytes)
+    work["attention"] = attention_work(spec, case, kv_token_bytes)
     result = {}
     for phase, (num_bytes, operations) in work.items():
         read_ms = num_bytes / machine["read_gb_per_s"] / 1e6
@@ -235,6 +246,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="bfloat16")
+    parser.add_argument(
+        "--kv-cache-dtype", choices=["auto", "float32", "bfloat16", "int8"], default="auto"
+    )
     parser.add_argument("--threads", type=int, default=usable_threads())
     parser.add_argument("--layers", type=int, default=30, help="SmolLM2-135M has 30")
     parser.add_argument("--seconds", type=float, default=1.0, help="per case")
@@ -242,15 +256,17 @@ def main() -> None:
     machine = measure_machine(args.dtype, args.threads)
     print(f"{current_isa()}, {args.threads} threads, {args.dtype}: {machine}", flush=True)
     spec = smollm2_spec(args.layers)
-    model = make_model(spec, args.dtype, args.threads)
+    model = make_model(spec, args.dtype, args.kv_cache_dtype, args.threads)
+    kv_token_bytes = model.kv_bytes_per_block(BLOCK_SIZE) / BLOCK_SIZE
     results = []
     for case in CASES:
-        lowest = floors(spec, case, ELEMENT_BYTES[args.dtype], machine)
+        lowest = floors(spec, case, ELEMENT_BYTES[args.dtype], kv_token_bytes, machine)
         results.append(run_case(model, spec, case, args.seconds, lowest))
         print_case(results[-1])
     settings = {
         "isa": current_isa(),
         "dtype": args.dtype,
+        "kv_cache_dtype": args.kv_cache_dtype,
         "threads": args.threads,
         "layers": args.layers,
     }

@@ -11,6 +11,11 @@
 
 namespace chairlift::CHAIRLIFT_ISA {
 
+// Asks for a group's K, or part of its V, in the L1 cache: tile loads that miss it do not overlap.
+static CHAIRLIFT_INLINE void fetch_for_tiles(const std::byte* at, int bytes) {
+  for (int i = 0; i < bytes; i += 64) __builtin_prefetch(at + i, 0, 3);
+}
+
 class AmxProducts {
  public:
   using Row = bf16;
@@ -29,6 +34,11 @@ class AmxProducts {
   void end() {
     if (configured_rows_ != 0) _tile_release();
     configured_rows_ = 0;
+  }
+
+  // Groups of K that come next.
+  void fetch_keys(const std::byte* const* k, int groups, int dim) {
+    for (int i = 0; i < groups; i++) fetch_for_tiles(k[i], dim * 32);
   }
 
   // scores[g][r][:] = q[r] . k of group g. q: [rows, dim].
@@ -93,7 +103,9 @@ class AmxProducts {
     if constexpr (C > 1) _tile_loadd(1, sums + 16, row_bytes);
     if constexpr (C > 2) _tile_loadd(2, sums + 32, row_bytes);
     if constexpr (C > 3) _tile_loadd(3, sums + 48, row_bytes);
+    fetch_for_tiles(v[0] + column * 32, 512 * C);
     for (int group = 0; group < groups; group++) {
+      if (group + 1 < groups) fetch_for_tiles(v[group + 1] + column * 32, 512 * C);
       const std::byte* pairs = v[group] + column * 32;
       _tile_loadd(6, weights + group * kScoreStride, 32);
       multiply_column<0>(pairs);

@@ -6,6 +6,7 @@
 // tokens x 16 dimensions first.
 #pragma once
 
+#include "attention_amx.h"
 #include "attention_int8_products.h"
 
 namespace chairlift::CHAIRLIFT_ISA {
@@ -27,6 +28,11 @@ class AmxQuantisedProducts {
   void end() {
     if (configured_rows_ != 0) _tile_release();
     configured_rows_ = 0;
+  }
+
+  // Groups of K that come next.
+  void fetch_keys(const std::byte* const* k, int groups, int dim) {
+    for (int i = 0; i < groups; i++) fetch_for_tiles(k[i], dim * kGroupTokens);
   }
 
   // One row of whole numbers becomes row `row` of q.
@@ -69,9 +75,9 @@ class AmxQuantisedProducts {
     settle_memory();
   }
 
-  void store_weights(int group, int row, F32x16 whole) {
-    split_weights(whole, weight_bytes(weights(), group, 0, row),
-                  weight_bytes(weights(), group, 1, row));
+  // 16 weights in [0, 32767], to be rounded.
+  CHAIRLIFT_INLINE void store_weights(int group, int row, F32x16 v) {
+    store_split(weights(), group, row, v);
   }
   // Weights of the groups that fill the last tile up are zero.
   void pad_weights(int groups, int row) {
@@ -171,6 +177,48 @@ class AmxQuantisedProducts {
 
   AttentionScratch& scratch_;
   int configured_rows_ = 0;
+};
+
+// Tiles for many rows, vectors for the few of a decode, whose loads overlap where a tile's would
+// wait for each other. Sums of whole numbers are the same either way.
+class AnyRowsProducts {
+ public:
+  static constexpr bool kQuantised = true;
+  static constexpr int kScoreStride = kTileRows * kGroupTokens;  // from group to group
+  static constexpr int kGroupsAtOnce = 4;
+
+  explicit AnyRowsProducts(AttentionScratch& scratch) : tiles_(scratch), vectors_(scratch) {}
+
+  void begin(int rows) {
+    few_ = rows <= kBlockRows;
+    if (!few_) tiles_.begin(rows);
+  }
+  void end() { tiles_.end(); }
+  void fetch_keys(const std::byte* const* k, int groups, int dim) {
+    if (!few_) tiles_.fetch_keys(k, groups, dim);
+  }
+  void store_query(int row, const float* whole, int dim) {
+    few_ ? vectors_.store_query(row, whole, dim) : tiles_.store_query(row, whole, dim);
+  }
+  void scores(int rows, int dim, const std::byte* const* k, int groups, float* out) {
+    few_ ? vectors_.scores(rows, dim, k, groups, out) : tiles_.scores(rows, dim, k, groups, out);
+  }
+  CHAIRLIFT_INLINE void store_weights(int group, int row, F32x16 v) {
+    tiles_.store_weights(group, row, v);  // where vectors look for them too
+  }
+  void pad_weights(int groups, int row) {
+    if (!few_) tiles_.pad_weights(groups, row);
+  }
+  void values(int rows, int dim, const std::byte* const* v, int groups, const float* scales,
+              float* out) {
+    few_ ? vectors_.values(rows, dim, v, groups, scales, out)
+         : tiles_.values(rows, dim, v, groups, scales, out);
+  }
+
+ private:
+  AmxQuantisedProducts tiles_;
+  QuantisedProducts<ByteDots> vectors_;
+  bool few_ = true;
 };
 
 }  // namespace chairlift::CHAIRLIFT_ISA

@@ -14,20 +14,22 @@ namespace chairlift::CHAIRLIFT_ISA {
 
 constexpr float kWeightLevels = 32767.0f;
 
-// Whole numbers in [0, 32767] as an upper and a lower byte.
-static CHAIRLIFT_INLINE void split_weights(F32x16 whole, uint8_t* upper, uint8_t* lower) {
-  const F32x16 high = round_to_int(fmadd(whole, broadcast(1.0f / 256), broadcast(-127.5f / 256)));
-  const F32x16 low = fmadd(high, broadcast(-256.0f), sub(whole, broadcast(128.0f)));
-  store_bytes(reinterpret_cast<int8_t*>(upper), high, 0);
-  store_bytes(reinterpret_cast<int8_t*>(lower), low, 0x80);
-}
+#if defined(__AVX512VNNI__)
 
 // Where bytes of the weights of a group and row lie: four groups to a row of a tile.
 static CHAIRLIFT_INLINE uint8_t* weight_bytes(uint8_t* weights, int group, int half, int row) {
   return weights + (group / 4 * 2 + half) * (kTileRows * 64) + row * 64 + group % 4 * kGroupTokens;
 }
 
-#if defined(__AVX512VNNI__)
+// Numbers in [0, 32767], rounded, as upper and lower bytes.
+static CHAIRLIFT_INLINE void store_split(uint8_t* weights, int group, int row, F32x16 v) {
+  const __m512i whole = _mm512_cvtps_epi32(v);
+  const __m128i upper = _mm512_cvtepi32_epi8(_mm512_srli_epi32(whole, 8));
+  const __m128i lower = _mm512_cvtepi32_epi8(whole);
+  uint8_t* out = weight_bytes(weights, group, 0, row);
+  _mm_store_si128(reinterpret_cast<__m128i*>(out), upper);
+  _mm_store_si128(reinterpret_cast<__m128i*>(out + kTileRows * 64), lower);
+}
 
 // Bytes with the machine's dot product of four. It takes one side unsigned: K plus 128, which the
 // sums start without.
@@ -66,9 +68,8 @@ struct ByteDots {
   // What a row's sums are to start with, given the sum of its q.
   static CHAIRLIFT_INLINE int first_sum(int query_sum) { return -128 * query_sum; }
 
-  static CHAIRLIFT_INLINE void store_weights(uint8_t* weights, int group, int row, F32x16 whole) {
-    split_weights(whole, weight_bytes(weights, group, 0, row),
-                  weight_bytes(weights, group, 1, row));
+  static CHAIRLIFT_INLINE void store_weights(uint8_t* weights, int group, int row, F32x16 v) {
+    store_split(weights, group, row, v);
   }
   static CHAIRLIFT_INLINE const uint8_t* weights_of(const uint8_t* weights, int group, int half,
                                                     int row) {
@@ -112,8 +113,8 @@ struct WidenedDots {
   }
   static CHAIRLIFT_INLINE int first_sum(int /*query_sum*/) { return 0; }
 
-  static CHAIRLIFT_INLINE void store_weights(int16_t* weights, int group, int row, F32x16 whole) {
-    store_query(weights + (group * kTileRows + row) * kGroupTokens, whole);
+  static CHAIRLIFT_INLINE void store_weights(int16_t* weights, int group, int row, F32x16 v) {
+    store_query(weights + (group * kTileRows + row) * kGroupTokens, round_to_int(v));
   }
   static CHAIRLIFT_INLINE const int16_t* weights_of(const int16_t* weights, int group,
                                                     int /*half*/, int row) {
@@ -139,6 +140,7 @@ class QuantisedProducts {
   explicit QuantisedProducts(AttentionScratch& scratch) : scratch_(scratch) {}
   void begin(int /*rows*/) {}
   void end() {}
+  void fetch_keys(const std::byte* const* /*k*/, int /*groups*/, int /*dim*/) {}
 
   // One row of whole numbers becomes row `row` of q.
   void store_query(int row, const float* whole, int dim) {
@@ -171,8 +173,9 @@ class QuantisedProducts {
     });
   }
 
-  void store_weights(int group, int row, F32x16 whole) {
-    Dots::store_weights(weights(), group, row, whole);
+  // 16 weights in [0, 32767], to be rounded.
+  CHAIRLIFT_INLINE void store_weights(int group, int row, F32x16 v) {
+    Dots::store_weights(weights(), group, row, v);
   }
   // Groups behind the last one that take part all the same: none.
   void pad_weights(int /*groups*/, int /*row*/) {}

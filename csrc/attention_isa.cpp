@@ -133,6 +133,7 @@ class Worker {
   void begin_tile(const AttentionItem& item, int first_row, int rows, RowTile& tile) {
     tile.first = first_row;
     tile.count = rows;
+    products_.begin(rows);
     for (int r = 0; r < rows; r++) {
       const int token = item.first_token + (first_row + r) / group_;
       tile.positions[r] = call_.batch->positions[token];
@@ -143,7 +144,6 @@ class Worker {
       tile.factors[r] = call_.shape.scale * kLog2e * store_query(r, head, tile.positions[r]);
     }
     std::memset(scratch_.out, 0, static_cast<size_t>(rows) * static_cast<size_t>(dim_) * 4);
-    products_.begin(rows);
   }
 
   // Row r of q; returns what its scores have to be multiplied by.
@@ -188,9 +188,13 @@ class Worker {
     context.find_groups(span, scratch_, groups);
     if constexpr (Products::kQuantised) context.load_scales(span, groups, scratch_);
     const int end = tile.positions[tile.count - 1] + 1;
+    products_.fetch_keys(groups.k, min_int(groups.count, Products::kGroupsAtOnce), dim_);
     for (int g = 0; g < groups.count; g += Products::kGroupsAtOnce) {
       const int count = min_int(groups.count - g, Products::kGroupsAtOnce);
       for (int i = g; i < g + count; i++) prefetch_ahead(context, groups, i, end);
+      const int behind = g + count;
+      products_.fetch_keys(groups.k + behind,
+                           min_int(groups.count - behind, Products::kGroupsAtOnce), dim_);
       float* scores = scratch_.scores + g * Products::kScoreStride;
       if constexpr (Products::kQuantised) {
         products_.scores(tile.count, dim_, groups.k + g, count, scores);
@@ -297,8 +301,7 @@ class Worker {
     const float* scaled = scratch_.scores + r * kGroupTokens;
     const F32x16 levels = broadcast(largest < kSmallestHead ? 0.0f : kWeightLevels / largest);
     for (int g = 0; g < groups.count; g++) {
-      const F32x16 whole = round_to_int(mul(load(scaled + g * Products::kScoreStride), levels));
-      products_.store_weights(g, r, whole);
+      products_.store_weights(g, r, mul(load(scaled + g * Products::kScoreStride), levels));
     }
     products_.pad_weights(groups.count, r);
     weight_scales_[r] = largest / kWeightLevels;
@@ -366,7 +369,7 @@ void attend_with(const AttentionCall& call, AttentionScratch& scratch) {
 void attend(const AttentionCall& call, AttentionScratch& scratch) {
 #if defined(__AMX_BF16__)
   using Bfloat16 = AmxProducts;
-  using Int8 = AmxQuantisedProducts;
+  using Int8 = AnyRowsProducts;
 #elif defined(__AVX512BF16__)
   using Bfloat16 = VectorProducts<DotPath>;
   using Int8 = QuantisedProducts<ByteDots>;

@@ -122,6 +122,8 @@ struct VectorProducts {
   explicit VectorProducts(AttentionScratch& /*scratch*/) {}
   void begin(int /*rows*/) {}
   void end() {}
+  // Groups of K that come next; vector loads that miss the L1 cache overlap by themselves.
+  void fetch_keys(const std::byte* const* /*k*/, int /*groups*/, int /*dim*/) {}
 
   // scores[g][r][:] = q[r] . k of group g. q: [rows, dim].
   void scores(const Row* q, int rows, int dim, const std::byte* const* k, int groups, float* out) {
