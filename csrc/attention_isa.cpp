@@ -159,6 +159,7 @@ class Worker {
         store(rotated + i, to_whole(load(rotated + i), inverse));
       }
       products_.store_query(r, rotated, dim_);
+      if (most < kSmallestHead) return 1.0f;  // 0 times the -inf of masked scores would be NaN
       return most * (1.0f / 127.0f) / static_cast<float>(hadamard_size(dim_));
     } else {
       auto* q = reinterpret_cast<typename Products::Row*>(scratch_.q) + r * dim_;
