@@ -88,6 +88,7 @@ def hadamard(heads: Floats) -> Floats:
 def quantised(heads: Floats, *, rounds_scale: bool) -> Floats:
     """Heads as int8 with one scale each holds them; the scale a bfloat16, rounded up, if asked."""
     largest = np.abs(heads).max(axis=-1, keepdims=True)
+    largest[largest == 0] = 1  # any scale holds zeros
     if rounds_scale:
         bits = (largest * np.float32(1 / 127)).view(np.uint32)
         scales = ((bits + 0xFFFF) & np.uint32(0xFFFF0000)).view(np.float32)

@@ -130,6 +130,19 @@ def test_large_scores_neither_overflow_nor_lose_the_maximum(
     np.testing.assert_allclose(out, reference(setting, qkv, 0), rtol=0, atol=limit)
 
 
+@pytest.mark.parametrize("part", ["q", "k", "v"])
+@pytest.mark.parametrize(("dtype", "kv_dtype"), DTYPES)
+@pytest.mark.parametrize("isa", ISAS)
+def test_heads_of_zeros_are_like_any_other(isa: str, dtype: str, kv_dtype: str, part: str) -> None:
+    setting = Setting(isa, dtype, kv_dtype, num_heads=4, num_kv_heads=2, head_dim=16)
+    qkv = make_qkv(setting, 40, seed=0)
+    first, last = {"q": (0, 4), "k": (4, 6), "v": (6, 8)}[part]
+    qkv[10:, first * 16 : last * 16] = 0
+    out = run_in_chunks(setting, qkv, 7)
+    limit = tolerance(setting, qkv)
+    np.testing.assert_allclose(out, reference(setting, qkv, 0), rtol=0, atol=limit)
+
+
 @pytest.mark.parametrize("block_size", [5, 16])
 @pytest.mark.parametrize("isa", ISAS)
 def test_blocks_beyond_four_gibibytes_are_found(isa: str, block_size: int) -> None:
