@@ -176,7 +176,12 @@ class KVCacheManager:
         return tuple(new)
 
     def record_computed(self, request: Request) -> None:
-        """Make the request's full, computed blocks findable."""
+        """Make the request's full, computed blocks findable.
+
+        A simulation that computes many tokens in one step gets the blocks for them here.
+        """
+        if request.num_computed_tokens > request.num_slots:
+            self.grow(request, request.num_computed_tokens)
         num_full = request.num_computed_tokens // self.block_size
         num_known = request.num_findable_blocks
         if num_full == num_known or not self._enable_prefix_caching:

@@ -95,6 +95,23 @@ def test_a_step_log_with_numbers_has_kinds_blocks_and_parts(
     assert set(line["parts_s"]) == set(PARTS)
 
 
+def test_a_step_log_has_the_blocks_copied_between_the_tiers(tmp_path: Path) -> None:
+    config = SchedulerConfig(max_num_batched_tokens=128, preemption_mode="swap")
+    limits = make_limits(num_kv_blocks=8, num_swap_blocks=8)
+    scheduler = Scheduler(config, limits, enable_prefix_caching=False)
+    core = EngineCore(scheduler, FakeRunner(block_size=4))
+    core.observe_steps(StepLog(tmp_path / "steps.jsonl", numbers=StepNumbers(core.stats)))
+    core.add_request(make_request("a", 7, max_tokens=20))
+    core.add_request(make_request("b", 7, max_tokens=12))
+    while core.has_work:
+        core.step()
+    lines = [json.loads(line) for line in (tmp_path / "steps.jsonl").read_text().splitlines()]
+    stats = core.stats().scheduler
+    for name in ("swapped_out_blocks", "swapped_in_blocks"):
+        total = getattr(stats, f"{name}_total")
+        assert sum(line[f"num_{name}"] for line in lines) == total > 0
+
+
 def test_a_trace_that_cannot_be_written_is_refused_by_name(
     core: EngineCore, tmp_path: Path
 ) -> None:

@@ -35,6 +35,7 @@ def make_setup(
     batching: BatchingMode = "continuous",
     scheduling_policy: str = "fcfs",
     max_num_waiting: int = 10_000,
+    num_swap_blocks: int = 0,
     **fields: Any,
 ) -> ReplicaSetup:
     """A small engine whose steps take one second."""
@@ -45,8 +46,11 @@ def make_setup(
         batching=batching,
         batch_window_s=1.5,
         scheduling_policy=scheduling_policy,
+        preemption_mode="swap",
     )
-    limits = EngineLimits(1 << 30, 500, 4, num_kv_blocks, max_num_waiting)
+    limits = EngineLimits(
+        1 << 30, 500, 4, num_kv_blocks, max_num_waiting, num_swap_blocks, swap_block_s=0.01
+    )
     return ReplicaSetup(config, limits, cost or CostModel(1.0), **fields)
 
 
@@ -120,7 +124,8 @@ def core_run(workload: Workload, setup: ReplicaSetup) -> tuple[dict[str, list[fl
     scheduler = Scheduler(
         setup.scheduler, setup.limits, enable_prefix_caching=setup.enable_prefix_caching
     )
-    core = EngineCore(scheduler, SimulatedRunner(setup.cost, clock), clock=clock)
+    runner = SimulatedRunner(setup.cost, clock, setup.limits.swap_block_s)
+    core = EngineCore(scheduler, runner, clock=clock)
     coming = list(enumerate(workload.rows()))
     scheduled, first, last = ([0.0] * len(workload) for _ in range(3))
     while coming or core.has_work:
@@ -148,11 +153,13 @@ COSTS = CostModel(0.5, 0.02, 0.0001, 0.01, 0.005)
 @pytest.mark.parametrize("rate", [0.1, 0.5, 5.0])
 @pytest.mark.parametrize("num_kv_blocks", [45, 1000])
 @pytest.mark.parametrize("enable_prefix_caching", [False, True])
+@pytest.mark.parametrize("num_swap_blocks", [0, 20])
 def test_the_simulation_takes_the_decisions_of_the_engine_core(
-    rate: float, num_kv_blocks: int, enable_prefix_caching: bool
+    rate: float, num_kv_blocks: int, enable_prefix_caching: bool, num_swap_blocks: int
 ) -> None:
     workload = random_workload(3, rate)
     setup = make_setup(
+        num_swap_blocks=num_swap_blocks,
         num_kv_blocks=num_kv_blocks,
         max_num_seqs=8,
         cost=COSTS,
@@ -164,6 +171,21 @@ def test_the_simulation_takes_the_decisions_of_the_engine_core(
     for name, values in expected.items():
         assert seen[name] == pytest.approx(values, rel=1e-9), name
     assert result.num_preemptions == num_preemptions
+
+
+def test_copies_between_the_tiers_take_their_time() -> None:
+    """B gives way for A's growth and comes back: what it copies is computed no more."""
+    workload = workload_of((0.0, 8, 20), (0.0, 8, 12))
+    prices = CostModel(1.0, 1.0)
+    recomputed, swapped = (
+        simulate(workload, make_setup(num_kv_blocks=8, num_swap_blocks=slots, cost=prices))
+        for slots in (0, 8)
+    )
+    assert recomputed.num_preemptions == swapped.num_preemptions == 1
+    saved_s = recomputed.duration_s - swapped.duration_s
+    num_blocks = round(saved_s / 4.0)  # of 4 tokens
+    assert num_blocks > 0
+    assert saved_s == pytest.approx(4.0 * num_blocks - 2 * 0.01 * num_blocks, abs=1.0)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
