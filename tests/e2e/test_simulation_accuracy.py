@@ -15,15 +15,16 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "simulation_accuracy.py"
 
 
 def test_simulation_accuracy_compares_every_rate(random_model_path: Path) -> None:
-    words = ["--model", str(random_model_path), "--rates", "20", "200", "--num-requests", "12"]
-    words += ["--vocab-size", "250", "--num-kv-blocks", "512"]
+    words = ["--model", str(random_model_path), "--shares", "0.3", "2", "--num-requests", "12"]
+    words += ["--vocab-size", "250", "--num-kv-blocks", "512", "--seconds", "0"]
     done = subprocess.run(
         [sys.executable, str(SCRIPT), *words], capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
     _, fit, slow, fast, worst = map(json.loads, done.stdout.splitlines())
     assert fit["num_steps"] >= 10
-    assert [line["rate_per_s"] for line in (slow, fast)] == [20, 200]
+    assert fit["capacity_per_s"] > 0
+    assert [line["share_of_capacity"] for line in (slow, fast)] == [0.3, 2]
     for line in (slow, fast):
         assert (line["finished"], line["failed"]) == (12, 0)
         assert line["difference"].keys() == line["measured"].keys() == line["simulated"].keys()

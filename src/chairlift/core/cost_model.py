@@ -60,6 +60,10 @@ class CostModel:
             self.head_row_s,
         )
 
+    def scaled(self, factor: float) -> CostModel:
+        """The model of a machine on which every step takes ``factor`` times as long."""
+        return CostModel(*(factor * value for value in self.coefficients))
+
     def seconds(self, size: StepSize) -> float:
         """How long a step takes."""
         num_tokens, num_context_tokens, num_seqs, num_head_rows = size

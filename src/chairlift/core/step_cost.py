@@ -88,7 +88,7 @@ class StepCost:
         """The model of this moment; ``None`` before ``MIN_STEPS`` steps."""
         if self._model is None:
             return None
-        return CostModel(*(self._level * value for value in self._model.coefficients))
+        return self._model.scaled(self._level)
 
     def predict(self, size: StepSize) -> float | None:
         """Seconds that a step would take now; ``None`` before ``MIN_STEPS`` steps."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,8 @@ MAX_GAP_S = 0.005
 """Between two steps of a busy engine there are fractions of a millisecond."""
 
 
-def read_step_log(path: Path) -> list[StepRecord]:
-    """Read a log of steps.
+def read_step_log(path: Path, first: int = 0, last: int | None = None) -> list[StepRecord]:
+    """Read a log of steps, or lines ``first`` (from 0) up to and without ``last`` of it.
 
     The time of a step is that to the start of the next one, if that follows at once: handing
     results on is part of what a step costs. Before a pause it is the step's own.
@@ -27,7 +27,8 @@ def read_step_log(path: Path) -> list[StepRecord]:
         OSError: It cannot be opened.
     """
     with path.open(encoding="utf-8") as file:
-        steps = [_parse(path, number, line) for number, line in enumerate(file, start=1)]
+        lines = islice(enumerate(file, start=1), first, last)
+        steps = [_parse(path, number, line) for number, line in lines]
     return list(_records(steps))
 
 

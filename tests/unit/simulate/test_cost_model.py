@@ -45,6 +45,11 @@ def test_seconds_are_the_sum_of_what_each_part_costs() -> None:
     assert model.decode_seconds(2, 30) == model.seconds(StepSize(2, 30, 2, 2))
 
 
+def test_a_slower_machine_takes_so_many_times_as_long_for_every_step() -> None:
+    for size in SIZES:
+        assert TRUE.scaled(1.5).seconds(size) == pytest.approx(1.5 * TRUE.seconds(size))
+
+
 def test_the_fit_finds_the_coefficients_that_made_the_records() -> None:
     fit = fit_cost_model([StepRecord(size, TRUE.seconds(size)) for size in SIZES])
     for size in SIZES:
