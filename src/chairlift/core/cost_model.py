@@ -10,7 +10,9 @@ A step that only decodes n requests thus costs a + (b + d + e) n + c (sum of the
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import NamedTuple
 
 from chairlift.core.step_size import StepSize
@@ -74,6 +76,19 @@ class CostModel:
             + self.sequence_s * num_seqs
             + self.head_row_s * num_head_rows
         )
+
+    def decode_run(self, num_seqs: int, num_context_tokens: int) -> Iterator[float]:
+        """Yield how long each step takes while the same requests get one token each; no end.
+
+        Args:
+            num_context_tokens: Of the first step; each further one has ``num_seqs`` more.
+        """
+        # The sums in the order of :meth:`seconds`, so that the results are equal to the last bit.
+        before = self.step_s + self.token_s * num_seqs
+        context_token_s = self.context_token_s
+        sequences_s, heads_s = self.sequence_s * num_seqs, self.head_row_s * num_seqs
+        for context in count(num_context_tokens, num_seqs):
+            yield before + context_token_s * context + sequences_s + heads_s
 
     def decode_seconds(self, num_seqs: int, num_context_tokens: int) -> float:
         """How long a step takes in which ``num_seqs`` requests get one token each."""

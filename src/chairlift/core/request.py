@@ -125,6 +125,11 @@ class Request:
             of the request that ended it, if one did.
         """
         known = self.token_ids
+        if not self.stop_token_ids:  # without a look at each: simulated steps bring hundreds
+            taken = sampled[: self.max_num_tokens - len(known)]
+            known.extend(taken)
+            is_whole = len(known) >= self.max_num_tokens
+            return taken, FinishReason.LENGTH if is_whole else None, None
         for count, token_id in enumerate(sampled, start=1):
             known.append(token_id)
             if token_id in self.stop_token_ids:

@@ -174,7 +174,7 @@ class Scheduler:
             index += 1
             start = request.num_computed_tokens
             num_tokens = len(request.token_ids) - start
-            if request.request_id in prefilling:
+            if prefilling and request.request_id in prefilling:
                 num_tokens = min(num_tokens, share, prompt_budget)
                 if num_tokens <= 0:
                     continue

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass
+from itertools import islice
 
 from chairlift.config import EngineLimits, SchedulerConfig
 from chairlift.core.cost_model import CostModel
@@ -204,17 +205,17 @@ class Replica:
         if num_steps == 1:
             return 0
         cut_s = min(until_s, self._next_arrival_s()) if others_may_board else math.inf
-        now_s, num_done, num_seqs = self._now_s, 1, size.num_seqs
-        num_context_tokens = total_length(plan)
-        while num_done < num_steps and now_s < cut_s:
-            num_context_tokens += num_seqs
-            seconds = self._setup.cost.decode_seconds(num_seqs, num_context_tokens)
+        now_s, num_seqs, gaps = self._now_s, size.num_seqs, []
+        run = self._setup.cost.decode_run(num_seqs, total_length(plan) + num_seqs)
+        for seconds in islice(run, num_steps - 1):
+            if now_s >= cut_s:
+                break
             now_s += seconds
-            num_done += 1
-            if self._is_continuous:
-                self._log.add_gap(seconds, num_seqs)
+            gaps.append(seconds)
+        if self._is_continuous:
+            self._log.add_gaps(gaps, num_seqs)
         self._now_s = now_s
-        return num_done - 1
+        return len(gaps)
 
     def _num_alike(self, plan: SchedulerOutput, size: StepSize) -> tuple[int, bool]:
         """Count the steps from this one on that are certainly alike if nobody arrives.

@@ -37,6 +37,11 @@ class RequestLog:
         self._gap_s.append(gap_s)
         self._gap_counts.append(count)
 
+    def add_gaps(self, gaps_s: list[float], count: int) -> None:
+        """Note such gaps, each before ``count`` tokens."""
+        self._gap_s.extend(gaps_s)
+        self._gap_counts.extend([count] * len(gaps_s))
+
     def times(self, workload: Workload) -> RequestTimes:
         """Times of the requests that ended, in the order of the workload."""
         last_s = np.array(self._last_token_s)
