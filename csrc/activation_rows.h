@@ -24,6 +24,9 @@ class ActivationRows {
   float* float_row(int64_t index) const { return reinterpret_cast<float*>(row(index)); }
   int64_t stride() const { return stride_; }  // elements
   size_t bytes() const { return memory_.bytes(); }
+  ElementType type() const {
+    return element_bytes_ == 4 ? ElementType::float32 : ElementType::bfloat16;
+  }
 
  private:
   int64_t element_bytes_;

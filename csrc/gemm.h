@@ -16,16 +16,19 @@ namespace chairlift {
 enum class Epilogue {
   store,     // out = y + bias                float32
   add,       // out += y + bias               float32
-  silu_mul,  // out = silu(gate) * up         compute dtype; panels hold 16 gates and 16 ups
+  silu_mul,  // out = silu(gate) * up         compute dtype (of int8 weights: bfloat16); panels hold
+             //                               16 gates and 16 ups
 };
 
 // Y = X W^T, as one member of the team is called for its part. All pointers are borrowed.
 struct GemmCall {
-  // [num_rows, input_stride] compute dtype (the matrix's), 64-byte aligned rows. Memory up to the
-  // next multiple of kRowPadding rows is read (its values do not matter), and so are the columns
-  // up to padded_in, which must be finite.
+  // [num_rows, input_stride] compute dtype, or, for int8 weights, QuantisedRows with the flip
+  // GemmKernels asks for; 64-byte aligned rows. Memory up to the next multiple of kRowPadding rows
+  // is read (its values do not matter), and so are the columns up to padded_in, which must be
+  // finite.
   const std::byte* input;
   int64_t input_stride;  // elements
+  const float* input_scales;  // [num_rows] for int8 weights, else null
   int num_rows;
   const PackedMatrix* weights;
   MemberWork work;  // a phase of its own: the members deal out blocks of rows and panels
@@ -50,6 +53,8 @@ using GemmFunction = void (*)(const GemmCall& call);
 struct GemmKernels {
   GemmFunction float32;
   GemmFunction bfloat16;
+  GemmFunction int8;
+  uint8_t int8_input_flip;  // 0x80 where the level's dot product wants unsigned inputs, else 0
   GemmFunction q4_0;
   GemmFunction q4_1;
   GemmFunction q8_0;
@@ -60,6 +65,8 @@ struct GemmKernels {
         return float32;
       case WeightFormat::bfloat16:
         return bfloat16;
+      case WeightFormat::int8:
+        return int8;
       case WeightFormat::q4_0:
         return q4_0;
       case WeightFormat::q4_1:

@@ -1,4 +1,4 @@
-// bfloat16 GEMM on AMX tiles: 32 rows x 32 features at once, each tile 16 x 16 over all of K.
+// bfloat16 and int8 GEMM on AMX tiles: 32 rows x 32 features at once, each tile 16 x 16 over all of K.
 // For gemm_isa.cpp.
 //
 // A tile product computes each of its rows from that row's inputs alone, in the order of K, so
@@ -12,7 +12,6 @@
 namespace chairlift::CHAIRLIFT_ISA {
 
 constexpr int kTileRows = 16;
-constexpr int kTileInputs = 32;  // bfloat16 of K per tile
 constexpr int64_t kPanelStepBytes = 2048;  // one tile step of a panel: two B tiles
 constexpr int64_t kPanelRowBytes = 128;    // between rows of a B tile
 
@@ -77,21 +76,51 @@ class StepFetch {
   const std::byte* ahead_;
 };
 
+// What tiles hold: kInputs of K in a tile's 64 bytes. Rows lie in tiles 4 and 5, weights in 6 and 7,
+// the sums in 0 to 3. In each step kFinished rows of the block before are finished. (The numbers
+// are written out because g++ 12's intrinsics take literals only.)
+struct Bf16Tiles {
+  using Sums = FloatSums;
+  static constexpr int kInputs = 32, kFinished = 2;
+  template <int kSums>
+  static CHAIRLIFT_INLINE void multiply() {
+    if constexpr (kSums == 0) _tile_dpbf16ps(0, 4, 6);
+    if constexpr (kSums == 1) _tile_dpbf16ps(1, 4, 7);
+    if constexpr (kSums == 2) _tile_dpbf16ps(2, 5, 6);
+    if constexpr (kSums == 3) _tile_dpbf16ps(3, 5, 7);
+  }
+};
+
+struct Int8Tiles {
+  using Sums = Int8Sums<false>;
+  static constexpr int kInputs = 64, kFinished = 4;
+  template <int kSums>
+  static CHAIRLIFT_INLINE void multiply() {
+    if constexpr (kSums == 0) _tile_dpbssd(0, 4, 6);
+    if constexpr (kSums == 1) _tile_dpbssd(1, 4, 7);
+    if constexpr (kSums == 2) _tile_dpbssd(2, 5, 6);
+    if constexpr (kSums == 3) _tile_dpbssd(3, 5, 7);
+  }
+};
+
 // Sums of 16 (kTall: 32) rows x one panel into block.sums [32][32]. Each step fetches kAhead lines,
-// finishes two rows of the block before, and asks for the memory where two rows of this block will
-// go, so that neither memory nor the vector units idle while the tiles work.
-template <bool kTall, int kAhead, class Block>
+// finishes some rows of the block before, and asks for the memory where as many rows of this block
+// will go, so that neither memory nor the vector units idle while the tiles work.
+template <class Tiles, bool kTall, int kAhead, class Block>
 static CHAIRLIFT_INLINE void multiply_tiles(const GemmCall& call, const Block& block,
                                             const std::byte* ahead, Block& pending) {
-  const int64_t stride_bytes = call.input_stride * 2;
+  const int64_t stride_bytes = call.input_stride * (64 / Tiles::kInputs);
   const std::byte* x = call.input + block.next_row * stride_bytes;
   const std::byte* x_low = x + kTileRows * stride_bytes;
   const std::byte* weights = call.weights->panel(block.panel);
-  const int64_t num_steps = call.weights->padded_in() / kTileInputs;
+  const int64_t num_steps = call.weights->padded_in() / Tiles::kInputs;
   int fetched_row = block.next_row;
-  const auto move_row = [&] {
-    pending.finish_one(call);
-    block.fetch_output(call, fetched_row++);
+  const auto move_rows = [&] {
+#pragma GCC unroll 4
+    for (int i = 0; i < Tiles::kFinished; i++) {
+      pending.finish_one(call);
+      block.fetch_output(call, fetched_row++);
+    }
   };
   _tile_zero(0);
   _tile_zero(1);
@@ -110,25 +139,24 @@ static CHAIRLIFT_INLINE void multiply_tiles(const GemmCall& call, const Block& b
     next.template fetch<2>();
     _tile_loadd(7, weights + 64, kPanelRowBytes);
     next.template fetch<3>();
-    move_row();  // two together: silu is a long chain of dependent instructions
-    move_row();
-    _tile_dpbf16ps(0, 4, 6);
+    move_rows();  // together: silu is a long chain of dependent instructions
+    Tiles::template multiply<0>();
     next.template fetch<4>();
-    _tile_dpbf16ps(1, 4, 7);
+    Tiles::template multiply<1>();
     if constexpr (kTall) {
       next.template fetch<5>();
       _tile_loadd(5, x_low, stride_bytes);
       next.template fetch<6>();
-      _tile_dpbf16ps(2, 5, 6);
+      Tiles::template multiply<2>();
       next.template fetch<7>();
-      _tile_dpbf16ps(3, 5, 7);
+      Tiles::template multiply<3>();
       x_low += 64;
     }
     x += 64;
     weights += kPanelStepBytes;
     ahead += 64 * kAhead;
   }
-  float* sums = block.sums;
+  auto* sums = block.sums;
   _tile_stored(0, sums, 128);
   _tile_stored(1, sums + kLanes, 128);
   if constexpr (kTall) {
@@ -140,7 +168,7 @@ static CHAIRLIFT_INLINE void multiply_tiles(const GemmCall& call, const Block& b
 }
 
 // Multiplies block after block; the sums of each are finished during the next one.
-template <Epilogue kEpilogue>
+template <class Tiles, Epilogue kEpilogue>
 class TileGemm {
  public:
   explicit TileGemm(const GemmCall& call) : call_(call) {}
@@ -157,12 +185,12 @@ class TileGemm {
   // Rows whose activations stay in the L2 cache while panels stream past.
   int rows_per_block() const {
     constexpr int64_t kBytes = 800 << 10, kMostRows = 256;
-    const int64_t fitting = kBytes / (call_.weights->padded_in() * 2);
+    const int64_t fitting = kBytes / (call_.weights->padded_in() * (64 / Tiles::kInputs));
     const int64_t rows = fitting < kMostRows ? fitting / kTallRows * kTallRows : kMostRows;
     return rows < kTallRows ? kTallRows : static_cast<int>(rows);
   }
 
-  using Block = PendingBlock<kEpilogue, bf16>;
+  using Block = PendingBlock<kEpilogue, bf16, typename Tiles::Sums>;
 
   // The passes over a panel fetch the next one meanwhile: all of a step's 32 lines in one pass, or
   // equal parts in the first 2, 4 or 8.
@@ -176,7 +204,8 @@ class TileGemm {
 
   template <int kAhead>
   void multiply_passes(const GemmBlock& block) {
-    const int64_t part = static_cast<int64_t>(call_.weights->panel_bytes()) * kAhead / 32;
+    const int64_t part = static_cast<int64_t>(call_.weights->panel_weight_bytes()) * kAhead / 32;
+    Tiles::Sums::fetch_scales(call_, block.panel);
     int row = block.first_row;
     for (int pass = 0; row < block.end_row; pass++, row += kTallRows) {
       const int end = row + kTallRows < block.end_row ? row + kTallRows : block.end_row;
@@ -196,25 +225,26 @@ class TileGemm {
   __attribute__((noinline)) void multiply(int panel, int row, int end, const std::byte* ahead) {
     const Block block = {sums_[turn_], row, end, panel};
     turn_ ^= 1;
-    multiply_tiles<kTall, kAhead>(call_, block, ahead, pending_);
+    multiply_tiles<Tiles, kTall, kAhead>(call_, block, ahead, pending_);
     pending_ = block;
   }
 
   const GemmCall& call_;
   Block pending_;
   int turn_ = 0;
-  alignas(64) float sums_[2][kTallRows * kPanelFeatures];
+  alignas(64) typename Tiles::Sums::Element sums_[2][kTallRows * kPanelFeatures];
 };
 
+template <class Tiles>
 static inline void gemm_on_tiles(const GemmCall& call) {
   const TileRegisters registers;
   switch (call.epilogue) {
     case Epilogue::store:
-      return TileGemm<Epilogue::store>(call).run();
+      return TileGemm<Tiles, Epilogue::store>(call).run();
     case Epilogue::add:
-      return TileGemm<Epilogue::add>(call).run();
+      return TileGemm<Tiles, Epilogue::add>(call).run();
     case Epilogue::silu_mul:
-      return TileGemm<Epilogue::silu_mul>(call).run();
+      return TileGemm<Tiles, Epilogue::silu_mul>(call).run();
   }
 }
 

@@ -164,7 +164,7 @@ static __attribute__((noinline)) void multiply_fed_tiles(const GemmCall& call, c
   const int64_t stride_bytes = call.input_stride * 2;
   const std::byte* x = call.input + block.next_row * stride_bytes;
   const std::byte* x_low = x + kTileRows * stride_bytes;
-  const int64_t num_steps = call.weights->padded_in() / kTileInputs;
+  const int64_t num_steps = call.weights->padded_in() / Bf16Tiles::kInputs;
   int fetched_row = block.next_row;
   _tile_zero(0);
   _tile_zero(1);

@@ -21,19 +21,28 @@ static_assert(kMaxRows <= kMaxRowsPerChunk);
 
 // A weight kind: how one 64-byte step of 16 features meets a row. `Input` is what rows are read
 // as, kInputs how many of them a step takes, in kParts equal parts one after another: only one
-// part's weights are in registers at a time. panel() makes the steps of a panel readable.
+// part's weights are in registers at a time. Sum is 16 sums; panel() makes the steps of a panel
+// readable. Where kWidensInput, rows are made of what the call holds by widen(), once for many
+// panels.
 struct PackedAsRead {
+  static constexpr bool kWidensInput = false;
   static CHAIRLIFT_INLINE const std::byte* panel(const GemmCall& call, int index) {
     return call.weights->panel(index);
   }
 };
 
-struct F32Weights : PackedAsRead {
+struct FloatKind : PackedAsRead {
+  using Sums = FloatSums;
+  using Sum = F32x16;
+  static CHAIRLIFT_INLINE Sum start() { return zero(); }
+  static CHAIRLIFT_INLINE void store_sum(float* p, Sum sum) { store(p, sum); }
+};
+
+struct F32Weights : FloatKind {
   using Input = float;
   using Out = float;
   using Part = F32x16;
   static constexpr int kInputs = 1, kParts = 1;
-  static constexpr bool kWidensInput = false;
   static CHAIRLIFT_INLINE Part load_part(const std::byte* p, int) {
     return load(reinterpret_cast<const float*>(p));
   }
@@ -43,12 +52,11 @@ struct F32Weights : PackedAsRead {
 };
 
 // bfloat16 on both sides, with the level's paired dot product.
-struct Bf16DotWeights : PackedAsRead {
+struct Bf16DotWeights : FloatKind {
   using Input = bf16;
   using Out = bf16;
   using Part = U32x16;
   static constexpr int kInputs = 2, kParts = 1;
-  static constexpr bool kWidensInput = false;
   static CHAIRLIFT_INLINE Part load_part(const std::byte* p, int) { return load_words(p); }
   static CHAIRLIFT_INLINE F32x16 accumulate(F32x16 sum, Part w, const Input* x) {
     uint32_t pair;
@@ -59,18 +67,66 @@ struct Bf16DotWeights : PackedAsRead {
 
 // bfloat16 weights widened in registers, rows widened once beforehand: for levels without the
 // paired dot product. The values multiplied are the same.
-struct Bf16WidenedWeights : PackedAsRead {
+struct Bf16WidenedWeights : FloatKind {
   using Input = float;
   using Out = bf16;
   using Part = F32x16;
   static constexpr int kInputs = 2, kParts = 2;
   static constexpr bool kWidensInput = true;
+  static CHAIRLIFT_INLINE void widen(const std::byte* row, float* out) {
+    store(out, load_bf16(reinterpret_cast<const bf16*>(row)));
+  }
   static CHAIRLIFT_INLINE Part load_part(const std::byte* p, int part) {
     const U32x16 pairs = load_words(p);
     return part == 0 ? first_of_pairs(pairs) : second_of_pairs(pairs);
   }
   static CHAIRLIFT_INLINE F32x16 accumulate(F32x16 sum, Part w, const Input* x) {
     return fmadd(w, broadcast(*x), sum);
+  }
+};
+
+struct Int8Kind : PackedAsRead {
+  using Out = bf16;
+  using Sum = U32x16;
+  using Part = U32x16;
+  static constexpr int kInputs = 4;
+  static CHAIRLIFT_INLINE Sum start() { return zero_words(); }
+  static CHAIRLIFT_INLINE void store_sum(int32_t* p, Sum sum) { store_words(p, sum); }
+};
+
+#if defined(__AVX512VNNI__)
+// int8 on both sides, 128 added to the inputs, with the level's dot product of four.
+struct Int8DotWeights : Int8Kind {
+  using Sums = Int8Sums<true>;
+  using Input = uint8_t;
+  static constexpr int kParts = 1;
+  static CHAIRLIFT_INLINE Part load_part(const std::byte* p, int) { return load_words(p); }
+  static CHAIRLIFT_INLINE Sum accumulate(Sum sum, Part w, const Input* x) {
+    uint32_t four;
+    std::memcpy(&four, x, 4);
+    return dot_bytes(sum, broadcast_word(four), w);
+  }
+};
+#endif
+
+// int8 weights widened to 16 bits in registers, rows widened once beforehand: each four of a row
+// lie as 0, 2, 1, 3, the order in which a word of weights splits into even and odd bytes.
+struct Int8WidenedWeights : Int8Kind {
+  using Sums = Int8Sums<false>;
+  using Input = int16_t;
+  static constexpr int kParts = 2;
+  static constexpr bool kWidensInput = true;
+  static CHAIRLIFT_INLINE void widen(const std::byte* row, int16_t* out) {
+    const int8_t* x = reinterpret_cast<const int8_t*>(row);
+    for (int i = 0; i < kLanes; i++) out[i] = x[(i & ~3) + (i & 1) * 2 + (i & 2) / 2];
+  }
+  static CHAIRLIFT_INLINE Part load_part(const std::byte* p, int part) {
+    return part == 0 ? even_bytes(load_words(p)) : odd_bytes(load_words(p));
+  }
+  static CHAIRLIFT_INLINE Sum accumulate(Sum sum, Part w, const Input* x) {
+    uint32_t halves;
+    std::memcpy(&halves, x, 4);
+    return dot_halves(sum, w, broadcast_word(halves));
   }
 };
 
@@ -83,12 +139,13 @@ struct Prefetch {
 template <class Kind, int kRows, int kVecs>
 static __attribute__((noinline)) void multiply_chunk(const typename Kind::Input* x, int64_t stride,
                                                      const std::byte* weights, int64_t num_steps,
-                                                     Prefetch ahead, float* block) {
-  F32x16 sums[kRows][kVecs];
+                                                     Prefetch ahead,
+                                                     typename Kind::Sums::Element* block) {
+  typename Kind::Sum sums[kRows][kVecs];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; r++) {
 #pragma GCC unroll 2
-    for (int v = 0; v < kVecs; v++) sums[r][v] = zero();
+    for (int v = 0; v < kVecs; v++) sums[r][v] = Kind::start();
   }
 #pragma GCC unroll 1
   for (int64_t step = 0; step < num_steps; step++) {
@@ -114,7 +171,9 @@ static __attribute__((noinline)) void multiply_chunk(const typename Kind::Input*
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; r++) {
 #pragma GCC unroll 2
-    for (int v = 0; v < kVecs; v++) store(block + r * kPanelFeatures + v * kLanes, sums[r][v]);
+    for (int v = 0; v < kVecs; v++) {
+      Kind::store_sum(block + r * kPanelFeatures + v * kLanes, sums[r][v]);
+    }
   }
 }
 
@@ -122,7 +181,8 @@ static __attribute__((noinline)) void multiply_chunk(const typename Kind::Input*
 template <class Kind, int kRows = kMaxRows>
 static CHAIRLIFT_INLINE void multiply_rows(int num_rows, const typename Kind::Input* x,
                                            int64_t stride, const std::byte* weights,
-                                           int64_t num_steps, Prefetch ahead, float* block) {
+                                           int64_t num_steps, Prefetch ahead,
+                                           typename Kind::Sums::Element* block) {
   if constexpr (kRows > 1) {
     if (num_rows < kRows) {
       return multiply_rows<Kind, kRows - 1>(num_rows, x, stride, weights, num_steps, ahead, block);
@@ -143,12 +203,14 @@ static CHAIRLIFT_INLINE int rows_per_block(int64_t padded_in) {
   return static_cast<int>(chunks < 1 ? 1 : chunks > 16 ? 16 : chunks) * kMaxRows;
 }
 
-static inline void widen_rows(const GemmCall& call, int first_row, int num_rows, float* out) {
+template <class Kind>
+static inline void widen_rows(const GemmCall& call, int first_row, int num_rows,
+                              typename Kind::Input* out) {
   const int64_t n = call.weights->padded_in();
+  const int64_t bytes = call.weights->format == WeightFormat::int8 ? 1 : 2;  // of an input
   for (int r = 0; r < num_rows; r++) {
-    const bf16* row =
-        reinterpret_cast<const bf16*>(call.input) + (first_row + r) * call.input_stride;
-    for (int64_t k = 0; k < n; k += kLanes) store(out + r * n + k, load_bf16(row + k));
+    const std::byte* row = call.input + (first_row + r) * call.input_stride * bytes;
+    for (int64_t k = 0; k < n; k += kLanes) Kind::widen(row + k * bytes, out + r * n + k);
   }
 }
 
@@ -166,10 +228,12 @@ class InputRows {
     if constexpr (!Kind::kWidensInput) {
       return reinterpret_cast<const Input*>(call_.input) + first_row * call_.input_stride;
     }
-    float* wide = reinterpret_cast<float*>(call_.scratch);
-    if (first_row != widened_row_) widen_rows(call_, first_row, end_row - first_row, wide);
-    widened_row_ = first_row;
-    return reinterpret_cast<const Input*>(wide);
+    Input* wide = reinterpret_cast<Input*>(call_.scratch);
+    if constexpr (Kind::kWidensInput) {
+      if (first_row != widened_row_) widen_rows<Kind>(call_, first_row, end_row - first_row, wide);
+      widened_row_ = first_row;
+    }
+    return wide;
   }
 
  private:
@@ -183,7 +247,7 @@ static inline void multiply_block(const GemmCall& call, const GemmBlock& block,
   const int num_rows = block.end_row - block.first_row;
   const int64_t num_steps = call.weights->padded_in() / Kind::kInputs;
   const typename Kind::Input* x = input.rows(block.first_row, block.end_row);
-  alignas(64) float sums[kMaxRows * kPanelFeatures];
+  alignas(64) typename Kind::Sums::Element sums[kMaxRows * kPanelFeatures];
   const int num_chunks = (num_rows + kMaxRows - 1) / kMaxRows;
   // All passes of all chunks together fetch the next panel.
   const int64_t panel_bytes = static_cast<int64_t>(call.weights->panel_bytes());
@@ -196,8 +260,8 @@ static inline void multiply_block(const GemmCall& call, const GemmBlock& block,
                             ahead_stride};
     multiply_rows<Kind>(end - begin, x + begin * input.stride(), input.stride(),
                         weights, num_steps, ahead, sums);
-    PendingBlock<kEpilogue, typename Kind::Out> done = {sums, block.first_row + begin,
-                                                        block.first_row + end, block.panel};
+    PendingBlock<kEpilogue, typename Kind::Out, typename Kind::Sums> done = {
+        sums, block.first_row + begin, block.first_row + end, block.panel};
     done.finish_all(call);
   }
 }

@@ -27,6 +27,7 @@ using Vector = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::c
 using Matrix = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using OutVector = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using OutMatrix = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using OutBytes = nb::ndarray<int8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 Epilogue parse_epilogue(std::string_view name) {
   if (name == "store") return Epilogue::store;
@@ -69,17 +70,31 @@ ActivationRows to_rows(const float* values, int rows, int columns, ElementType t
 
 using Bytes = nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
+QuantisedRows to_quantised_rows(const float* values, int rows, int columns, uint8_t flip) {
+  QuantisedRows result(rows, columns);
+  std::vector<float> rotated(static_cast<size_t>(round_up(columns, kRotationBlock)));
+  const QuantiseKernels& kernels = quantise_kernels(current_isa());
+  for (int r = 0; r < rows; r++) {
+    result.scales()[r] = kernels.float32(values + int64_t(r) * columns,
+                                         {columns, rotated.data(), result.row(r), flip});
+  }
+  return result;
+}
+
 // A weight matrix and a team, outside of any model.
 class Linear {
  public:
   // weights: [out, in]. With `gate_up` the first half of its rows are gates and the second ups.
+  // dtype: as for models, or int8.
   Linear(const Matrix& weights, std::string_view dtype, bool gate_up, int num_threads)
-      : type_(parse_element_type(dtype)),
+      : int8_(dtype == "int8"),
+        type_(int8_ ? ElementType::bfloat16 : parse_element_type(dtype)),
         kernels_(gemm_kernels(current_isa())),
         team_(num_threads) {
     const int rows = rows_of(weights), half = rows / 2;
     const int features = gate_up ? 2 * static_cast<int>(round_up(half, kHalfPanel)) : rows;
-    matrix_ = {plain_format(type_), features, columns_of(weights), nullptr};
+    const WeightFormat format = int8_ ? WeightFormat::int8 : plain_format(type_);
+    matrix_ = {format, features, columns_of(weights), nullptr};
     memory_ = HugeBuffer(matrix_.bytes());
     matrix_.data = memory_.data();
     if (gate_up) {
@@ -93,7 +108,8 @@ class Linear {
   // The same with weights kept as in a GGUF file. rows: [out, bytes of a row].
   Linear(const Bytes& rows, std::string_view tensor_type, int in_features, bool gate_up,
          int num_threads)
-      : type_(ElementType::bfloat16),
+      : int8_(false),
+        type_(ElementType::bfloat16),
         kernels_(gemm_kernels(current_isa())),
         team_(num_threads) {
     TensorType type;
@@ -135,7 +151,9 @@ class Linear {
     const int rows = rows_of(x), columns = columns_of(out);
     const ElementType out_type =
         epilogue == Epilogue::silu_mul ? type_ : ElementType::float32;
-    const ActivationRows input = to_rows(x.data(), rows, columns_of(x), type_);
+    const ActivationRows plain = to_rows(x.data(), rows, columns_of(x), type_);
+    const QuantisedRows quantised =
+        to_quantised_rows(x.data(), rows, columns_of(x), kernels_.int8_input_flip);
     const ActivationRows result = to_rows(out.data(), rows, columns, out_type);
     std::vector<float> padded_bias(static_cast<size_t>(matrix_.num_panels()) * kPanelFeatures);
     if (bias) std::copy_n(bias->data(), bias->shape(0), padded_bias.begin());
@@ -144,8 +162,9 @@ class Linear {
     SharedWork work(team_.size());
     team_.run([&](int tid) {
       const GemmCall call = {
-          .input = input.row(0),
-          .input_stride = input.stride(),
+          .input = int8_ ? reinterpret_cast<const std::byte*>(quantised.row(0)) : plain.row(0),
+          .input_stride = int8_ ? quantised.stride() : plain.stride(),
+          .input_scales = int8_ ? quantised.scales() : nullptr,
           .num_rows = rows,
           .weights = &matrix_,
           .work = {&work, tid},
@@ -172,6 +191,7 @@ class Linear {
               range, matrix_, team_);
   }
 
+  const bool int8_;
   const ElementType type_;
   const GemmKernels& kernels_;
   ThreadTeam team_;
@@ -203,6 +223,20 @@ void rms_norm(const Matrix& x, const Vector& weight, float eps, std::string_view
   }
 }
 
+// Rotates and rounds each row of x [rows, size] into out [rows, size rounded up to 64] and
+// scales [rows].
+void quantise_rows(const Matrix& x, const OutBytes& out, const OutVector& scales) {
+  const size_t columns = static_cast<size_t>(round_up(columns_of(x), kRotationBlock));
+  require(out.shape(0) == x.shape(0) && out.shape(1) == columns,
+          "out must have x's rows and its columns rounded up to 64");
+  require(scales.shape(0) == x.shape(0), "scales must have as many elements as x has rows");
+  const QuantisedRows rows = to_quantised_rows(x.data(), rows_of(x), columns_of(x), 0);
+  for (int r = 0; r < rows_of(x); r++) {
+    std::copy_n(rows.row(r), columns, out.data() + static_cast<size_t>(r) * columns);
+  }
+  std::copy_n(rows.scales(), x.shape(0), scales.data());
+}
+
 }  // namespace
 
 void bind_linear(nb::module_& m) {
@@ -214,6 +248,8 @@ void bind_linear(nb::module_& m) {
       .def("unpack", &Linear::unpack, "feature"_a, "out"_a.noconvert())
       .def("apply", &Linear::apply, "x"_a.noconvert(), "epilogue"_a, "bias"_a.none(),
            "out"_a.noconvert());
+  m.def("quantise_rows", &quantise_rows, "x"_a.noconvert(), "out"_a.noconvert(),
+        "scales"_a.noconvert());
   m.def("rms_norm", &rms_norm, "x"_a.noconvert(), "weight"_a.noconvert(), "eps"_a, "dtype"_a,
         "out"_a.noconvert());
 }

@@ -86,6 +86,7 @@ double measure_gemm_rate(ThreadTeam& team, const GemmProbe& probe) {
     const GemmCall call = {
         .input = input.row(0),
         .input_stride = input.stride(),
+        .input_scales = nullptr,
         .num_rows = probe.num_rows,
         .weights = &weights,
         .work = {&work, tid},

@@ -45,8 +45,8 @@ void check_equal(const char* field, int64_t index, int64_t value, int64_t expect
 
 }  // namespace
 
-Model::Model(ModelShape shape, ElementType type, KvType kv_type, int num_threads,
-             int max_num_batched_tokens, const StoredTypes& kept_types)
+Model::Model(ModelShape shape, ElementType type, Quantization quantization, KvType kv_type,
+             int num_threads, int max_num_batched_tokens, const StoredTypes& kept_types)
     : shape_(checked(std::move(shape), max_num_batched_tokens)),
       type_(type),
       kv_type_(kv_type),
@@ -55,20 +55,24 @@ Model::Model(ModelShape shape, ElementType type, KvType kv_type, int num_threads
       isa_(current_isa()),
       gemm_(gemm_kernels(isa_)),
       row_(row_kernels(isa_)),
+      quantise_(quantise_kernels(isa_)),
       attention_(attention_kernels(isa_)),
       team_(num_threads),
       work_(num_threads),
-      weights_(shape_, type, kept_types),
+      weights_(shape_, type, quantization, kept_types),
       rope_(shape_.rope_inv_freq, shape_.rope_attention_factor),
       plan_(attention_shape_, shape_.num_layers),
       residual_(max_tokens_, shape_.hidden_size, ElementType::float32),
       normed_(max_tokens_, shape_.hidden_size, type),
       qkv_(max_tokens_, shape_.qkv_size(), ElementType::float32),
       attended_(max_tokens_, shape_.q_size(), type),
-      activated_(max_tokens_, shape_.intermediate_size, type) {
+      activated_(max_tokens_, shape_.intermediate_size,
+                 quantization == Quantization::int8 ? ElementType::bfloat16 : type) {
   const int widest =
       std::max({shape_.hidden_size, shape_.intermediate_size, shape_.q_size()});
-  const int64_t scratch_bytes = static_cast<int64_t>(gemm_scratch_bytes(round_up(widest, 32)));
+  if (quantization == Quantization::int8) quantised_.emplace(max_tokens_, widest);
+  const int64_t padded = round_up(widest, kRotationBlock);
+  const int64_t scratch_bytes = static_cast<int64_t>(gemm_scratch_bytes(padded));
   gemm_scratch_bytes_ = static_cast<size_t>(round_up(scratch_bytes, 64));
   gemm_scratch_ = HugeBuffer(gemm_scratch_bytes_ * static_cast<size_t>(num_threads));
   for (int tid = 0; tid < num_threads; tid++) {
@@ -79,6 +83,7 @@ Model::Model(ModelShape shape, ElementType type, KvType kv_type, int num_threads
 size_t Model::buffer_bytes() const {
   return residual_.bytes() + normed_.bytes() + qkv_.bytes() + attended_.bytes() +
          activated_.bytes() + gemm_scratch_.bytes() +
+         (quantised_ ? quantised_->bytes() : 0) +
          attention_scratch_.size() * sizeof(AttentionScratch);
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "huge_buffer.h"
 #include "model_weights.h"
 #include "phase_timers.h"
+#include "quantised_rows.h"
 #include "row_kernels.h"
 #include "shared_work.h"
 #include "swap_space.h"
@@ -23,8 +25,8 @@ namespace chairlift {
 class Model {
  public:
   // Throws std::invalid_argument naming the value that cannot be. Uses current_isa().
-  Model(ModelShape shape, ElementType type, KvType kv_type, int num_threads,
-        int max_num_batched_tokens, const StoredTypes& kept_types = {});
+  Model(ModelShape shape, ElementType type, Quantization quantization, KvType kv_type,
+        int num_threads, int max_num_batched_tokens, const StoredTypes& kept_types = {});
 
   void set_weight(const WeightSource& source) { weights_.set(source, team_); }
   std::vector<std::span<std::byte>> weight_parts() { return weights_.parts(); }
@@ -71,10 +73,14 @@ class Model {
   void run_attention(int tid, int layer, const FlatBatch& batch);
   void embed(int tid, const int32_t* token_ids, int num_tokens);
   void normalise(int tid, int num_rows, const std::vector<float>& weight);
-  void norm_row(const float* x, const std::vector<float>& weight, std::byte* out) const;
+  void norm_row(int tid, const float* x, const std::vector<float>& weight, int64_t out_row);
+  void quantise(int tid, int num_rows, const ActivationRows& rows, int columns);
   void multiply(int tid, const Linear& linear);
   const std::byte* first_weights(int tid, const PackedMatrix& matrix) const;
   void meet(int tid, Phase phase);
+  std::byte* member_scratch(int tid) const {
+    return gemm_scratch_.data() + gemm_scratch_bytes_ * static_cast<size_t>(tid);
+  }
 
   const ModelShape shape_;
   const ElementType type_;
@@ -84,6 +90,7 @@ class Model {
   const Isa isa_;
   const GemmKernels& gemm_;
   const RowKernels& row_;
+  const QuantiseKernels& quantise_;
   const AttentionKernels& attention_;
   ThreadTeam team_;
   SharedWork work_;
@@ -99,6 +106,8 @@ class Model {
   ActivationRows qkv_;        // float32 [tokens, q + 2 kv]
   ActivationRows attended_;   // [tokens, q]
   ActivationRows activated_;  // [tokens, intermediate]
+  // With int8 weights, what the next product reads in place of `normed_` and the two above.
+  std::optional<QuantisedRows> quantised_;
   size_t gemm_scratch_bytes_;
   HugeBuffer gemm_scratch_;   // one part per member
   std::vector<std::unique_ptr<AttentionScratch>> attention_scratch_;  // one per member

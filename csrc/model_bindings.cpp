@@ -59,7 +59,8 @@ TensorType checked_tensor_type(std::string_view tensor, std::string_view type_na
 }
 
 void make_model(Model* self, const ModelShape& shape, std::string_view dtype,
-                std::string_view kv_cache_dtype, int num_threads, int max_num_batched_tokens,
+                std::string_view quantization, std::string_view kv_cache_dtype, int num_threads,
+                int max_num_batched_tokens,
                 const std::map<std::string, std::string>& kept_types) {
   const ElementType type = parse_element_type(dtype);
   const KvType kv_type = parse_kv_type(kv_cache_dtype, type);
@@ -71,7 +72,8 @@ void make_model(Model* self, const ModelShape& shape, std::string_view dtype,
     throw std::invalid_argument("dtype must be bfloat16 with weights kept as in the file, got " +
                                 std::string(dtype));
   }
-  new (self) Model(shape, type, kv_type, num_threads, max_num_batched_tokens, kept);
+  new (self) Model(shape, type, parse_quantization(quantization), kv_type, num_threads,
+                   max_num_batched_tokens, kept);
 }
 
 void check_size(const char* field, size_t size, size_t expected) {
@@ -198,7 +200,8 @@ void bind_model(nb::module_& m) {
            "attention_bias"_a, "attention_output_bias"_a, "qk_norm"_a, "tie_word_embeddings"_a);
 
   nb::class_<Model>(m, "Model")
-      .def("__init__", &make_model, "shape"_a, "dtype"_a, "kv_cache_dtype"_a, "num_threads"_a,
+      .def("__init__", &make_model, "shape"_a, "dtype"_a, "quantization"_a, "kv_cache_dtype"_a,
+           "num_threads"_a,
            "max_num_batched_tokens"_a, "kept_types"_a)
       .def("set_weight", &set_weight, "name"_a, "tensor_type"_a, "shape"_a,
            "data"_a.noconvert(), "interleaved_heads"_a)

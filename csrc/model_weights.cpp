@@ -101,15 +101,23 @@ void ModelShape::check() const {
   }
 }
 
-ModelWeights::ModelWeights(const ModelShape& shape, ElementType type,
+Quantization parse_quantization(std::string_view name) {
+  if (name == "none") return Quantization::none;
+  if (name == "int8") return Quantization::int8;
+  throw std::invalid_argument("quantization must be none or int8, got " + std::string(name));
+}
+
+ModelWeights::ModelWeights(const ModelShape& shape, ElementType type, Quantization quantization,
                            const StoredTypes& kept_types)
     : shape_(shape),
       tied_(shape.tie_word_embeddings),
       layers_(static_cast<size_t>(shape.num_layers)),
       final_norm_(padded_vector(shape.hidden_size)) {
   const int hidden = shape.hidden_size;
+  const WeightFormat format =
+      quantization == Quantization::int8 ? WeightFormat::int8 : plain_format(type);
   const auto describe = [&](PackedMatrix& matrix, int out_features, int in_features) {
-    matrix = {plain_format(type), out_features, in_features, nullptr};
+    matrix = {format, out_features, in_features, nullptr};
   };
   for (LayerWeights& layer : layers_) {
     describe(layer.qkv, shape.qkv_size(), hidden);

@@ -47,6 +47,12 @@ struct WeightSource {
   int interleaved_heads;
 };
 
+// What matrices are turned into while they are packed; names as in chairlift.config.
+enum class Quantization { none, int8 };
+
+// Throws std::invalid_argument naming the choices.
+Quantization parse_quantization(std::string_view name);
+
 struct LayerWeights {
   PackedMatrix qkv, o, gate_up, down;
   // Vectors are padded with zeros to the kernels' width; absent ones are empty.
@@ -65,9 +71,11 @@ inline const float* data_or_null(const std::vector<float>& v) {
 class ModelWeights {
  public:
   // Reserves zeroed memory for everything. Matrices whose tensors `kept_types` lists keep the
-  // file's format, others have the plain format of `type`. Throws std::invalid_argument for a name
-  // that is not a matrix of this model's, and for types that cannot be kept, or not in one matrix.
-  ModelWeights(const ModelShape& shape, ElementType type, const StoredTypes& kept_types = {});
+  // file's format, others are quantised or have the plain format of `type`. Throws
+  // std::invalid_argument for a name that is not a matrix of this model's, and for types that
+  // cannot be kept, or not in one matrix.
+  ModelWeights(const ModelShape& shape, ElementType type, Quantization quantization,
+               const StoredTypes& kept_types = {});
 
   // Dequantises, packs and stores one tensor. Throws std::invalid_argument naming the tensor when
   // it is not one of this model's or has another shape or size; nothing is stored then.

@@ -1,6 +1,7 @@
 #include "packed_matrix.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <vector>
 
@@ -14,6 +15,35 @@ namespace {
 uint32_t* feature_words(const PackedMatrix& matrix, int feature) {
   return reinterpret_cast<uint32_t*>(matrix.panel(feature / kPanelFeatures)) +
          feature % kPanelFeatures;
+}
+
+void write_int8_feature(const PackedMatrix& matrix, int feature, float* row, int8_t* bytes) {
+  const QuantisedRow quantised = {matrix.in_features, row, bytes, 0};
+  const float scale = quantise_kernels(current_isa()).float32(row, quantised);
+  uint32_t* words = feature_words(matrix, feature);
+  int32_t sum = 0;
+  for (int64_t k = 0; k < matrix.padded_in(); k += 4) {
+    std::memcpy(words + k / 4 * kPanelFeatures, bytes + k, 4);
+    sum += bytes[k] + bytes[k + 1] + bytes[k + 2] + bytes[k + 3];
+  }
+  Int8PanelScales& scales = matrix.int8_scales(feature / kPanelFeatures);
+  scales.scale[feature % kPanelFeatures] = scale / kRotationBlock;  // exact
+  scales.correction[feature % kPanelFeatures] = -128 * sum;
+}
+
+void read_int8_feature(const PackedMatrix& matrix, int feature, float* out) {
+  const uint32_t* words = feature_words(matrix, feature);
+  const float scale = matrix.int8_scales(feature / kPanelFeatures).scale[feature % kPanelFeatures];
+  for (int first = 0; first < matrix.in_features; first += kRotationBlock) {
+    std::array<float, kRotationBlock> block;
+    for (int i = 0; i < kRotationBlock; i += 4) {
+      int8_t quad[4];
+      std::memcpy(quad, words + (first + i) / 4 * kPanelFeatures, 4);
+      for (int j = 0; j < 4; j++) block[size_t(i + j)] = scale * kRotationBlock * quad[j];
+    }
+    rotate_back(block.data(), kRotationBlock);
+    std::copy_n(block.data(), std::min(kRotationBlock, matrix.in_features - first), out + first);
+  }
 }
 
 void write_feature(const PackedMatrix& matrix, int feature, float* row) {
@@ -37,10 +67,11 @@ void pack_rows(const SourceRows& source, FeatureRange range, const PackedMatrix&
   const size_t stride = row_bytes(source.type, source.num_cols);
   // Members take whole groups of 16 rows: mostly also whole cache lines of the packed matrix.
   const int64_t num_groups = round_up(source.num_rows, kHalfPanel) / kHalfPanel;
-  // One row for each member; made here because a member has nobody to throw to.
-  std::vector<std::vector<float>> rows(
-      static_cast<size_t>(team.size()),
-      std::vector<float>(static_cast<size_t>(source.num_cols) + 1));
+  // Buffers for each member; made here because a member has nobody to throw to.
+  const size_t members = static_cast<size_t>(team.size());
+  const size_t columns = static_cast<size_t>(round_up(source.num_cols + 1, kRotationBlock));
+  std::vector<std::vector<float>> rows(members, std::vector<float>(columns));
+  std::vector<std::vector<int8_t>> bytes(members, std::vector<int8_t>(columns));
   team.run([&](int tid) {
     std::vector<float>& row = rows[static_cast<size_t>(tid)];
     const Share groups = share_of(num_groups, tid, team.size());
@@ -53,7 +84,12 @@ void pack_rows(const SourceRows& source, FeatureRange range, const PackedMatrix&
         continue;
       }
       dequantize_row(source.type, src, row.data(), source.num_cols);
-      write_feature(matrix, range.feature_of(dst), row.data());
+      if (matrix.format == WeightFormat::int8) {
+        write_int8_feature(matrix, range.feature_of(dst), row.data(),
+                           bytes[static_cast<size_t>(tid)].data());
+      } else {
+        write_feature(matrix, range.feature_of(dst), row.data());
+      }
     }
   });
 }
@@ -63,6 +99,7 @@ void unpack_row(const PackedMatrix& matrix, int feature, float* out) {
     read_file_blocks(matrix, feature, out);
     return;
   }
+  if (matrix.format == WeightFormat::int8) return read_int8_feature(matrix, feature, out);
   const uint32_t* words = feature_words(matrix, feature);
   const int n = matrix.in_features;
   if (matrix.format == WeightFormat::float32) {

@@ -5,10 +5,11 @@
 //
 //     float32    [padded_in][32 features]
 //     bfloat16   [padded_in / 2][32 features][2]     (AMX's B tile, and the paired dot product's)
+//     int8       [padded_in / 4][32 features][4], Int8PanelScales      (the same for bytes)
 //     q4_0 ...   [in / 32] blocks of 32 features     (GGUF's formats as they are: file_blocks.h)
 //
-// padded_in is in_features rounded up to 32 (one AMX tile of bfloat16); the padding, and the
-// features behind out_features in the last panel, are zero.
+// padded_in is in_features rounded up to one AMX tile: 64 of int8, else 32. The padding, and the
+// features behind out_features in the last panel, are zero. An int8 feature is a QuantisedRow.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +17,7 @@
 
 #include "dequant.h"
 #include "kv_cache.h"
+#include "quantised_rows.h"
 #include "thread_team.h"
 
 namespace chairlift {
@@ -28,7 +30,7 @@ constexpr int64_t round_up(int64_t n, int64_t multiple) {
 }
 
 // What a packed matrix holds; each format has its own layout and GEMM kernel.
-enum class WeightFormat { float32, bfloat16, q4_0, q4_1, q8_0 };
+enum class WeightFormat { float32, bfloat16, int8, q4_0, q4_1, q8_0 };
 
 // The format of weights that are not quantised.
 constexpr WeightFormat plain_format(ElementType type) {
@@ -49,6 +51,8 @@ constexpr size_t feature_bytes(WeightFormat format, int64_t padded_in) {
       return blocks * 128;
     case WeightFormat::bfloat16:
       return blocks * 64;
+    case WeightFormat::int8:
+      return blocks * 32;
     case WeightFormat::q4_0:
       return blocks * 18;
     case WeightFormat::q4_1:
@@ -59,6 +63,12 @@ constexpr size_t feature_bytes(WeightFormat format, int64_t padded_in) {
   return 0;
 }
 
+// Behind the weights of an int8 panel, a number per feature.
+struct Int8PanelScales {
+  float scale[kPanelFeatures];  // y = scale * the row's scale * the sum of products
+  int32_t correction[kPanelFeatures];  // added to sums of inputs that are 128 too large
+};
+
 // A packed matrix; the memory belongs to someone else.
 struct PackedMatrix {
   WeightFormat format = WeightFormat::float32;
@@ -66,13 +76,21 @@ struct PackedMatrix {
   int in_features = 0;
   std::byte* data = nullptr;  // zero before packing
 
-  int64_t padded_in() const { return round_up(in_features, 32); }
+  int64_t padded_in() const {
+    return round_up(in_features, format == WeightFormat::int8 ? kRotationBlock : 32);
+  }
   int num_panels() const { return static_cast<int>(round_up(out_features, kPanelFeatures)) / 32; }
-  size_t panel_bytes() const {
+  size_t panel_weight_bytes() const {
     return feature_bytes(format, padded_in()) * kPanelFeatures;
+  }
+  size_t panel_bytes() const {
+    return panel_weight_bytes() + (format == WeightFormat::int8 ? sizeof(Int8PanelScales) : 0);
   }
   size_t bytes() const { return panel_bytes() * static_cast<size_t>(num_panels()); }
   std::byte* panel(int index) const { return data + panel_bytes() * static_cast<size_t>(index); }
+  Int8PanelScales& int8_scales(int index) const {
+    return *reinterpret_cast<Int8PanelScales*>(panel(index) + panel_weight_bytes());
+  }
 };
 
 // Which features of a matrix the rows of one tensor become.
@@ -110,7 +128,8 @@ struct SourceRows {
 void pack_rows(const SourceRows& source, FeatureRange range, const PackedMatrix& matrix,
                ThreadTeam& team);
 
-// Widens in_features weights of one feature to float32: a row of the original matrix.
+// Widens in_features weights of one feature to float32: a row of the original matrix, as far as
+// the format kept it.
 void unpack_row(const PackedMatrix& matrix, int feature, float* out);
 
 }  // namespace chairlift

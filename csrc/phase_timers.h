@@ -7,9 +7,22 @@
 
 namespace chairlift {
 
-enum class Phase { embed, norm, qkv, rope, attention, o, gate_up, down, head, barrier };
-constexpr std::array<const char*, 10> kPhaseNames = {
-    "embed", "norm", "qkv", "rope", "attention", "o", "gate_up", "down", "head", "barrier"};
+enum class Phase {
+  embed,
+  norm,
+  qkv,
+  rope,
+  attention,
+  quantise,
+  o,
+  gate_up,
+  down,
+  head,
+  barrier
+};
+constexpr std::array<const char*, 11> kPhaseNames = {
+    "embed", "norm",    "qkv",  "rope", "attention", "quantise",
+    "o",     "gate_up", "down", "head", "barrier"};
 
 // Nanoseconds per phase, summed up since the last reset.
 class PhaseTimers {

@@ -47,6 +47,7 @@ void Model::run_step(int tid, const int32_t* token_ids, const FlatBatch& batch) 
     meet(tid, Phase::qkv);
     run_attention(tid, i, batch);
     meet(tid, Phase::attention);
+    quantise(tid, rows, attended_, shape_.q_size());
     multiply(tid, {rows, attended_, layer.o, Epilogue::add, data_or_null(layer.o_bias),
                    residual_.row(0), residual_.stride(), shape_.hidden_size, &layer.gate_up});
     meet(tid, Phase::o);
@@ -55,6 +56,7 @@ void Model::run_step(int tid, const int32_t* token_ids, const FlatBatch& batch) 
     multiply(tid, {rows, normed_, layer.gate_up, Epilogue::silu_mul, nullptr, activated_.row(0),
                    activated_.stride(), shape_.intermediate_size, &layer.down});
     meet(tid, Phase::gate_up);
+    quantise(tid, rows, activated_, shape_.intermediate_size);
     multiply(tid, {rows, activated_, layer.down, Epilogue::add, nullptr, residual_.row(0),
                    residual_.stride(), shape_.hidden_size, after});
     meet(tid, Phase::down);
@@ -79,8 +81,7 @@ void Model::compute_logits(std::span<const int32_t> rows, float* out) {
       if (tid == 0) timers_.start();
       const Share share = share_of(num_rows, tid, team_.size());
       for (int64_t i = share.begin; i < share.end; i++) {
-        norm_row(residual_.float_row(part[static_cast<size_t>(i)]), weights_.final_norm(),
-                 normed_.row(i));
+        norm_row(tid, residual_.float_row(part[static_cast<size_t>(i)]), weights_.final_norm(), i);
       }
       meet(tid, Phase::norm);
       multiply(tid, {num_rows, normed_, weights_.head(), Epilogue::store, nullptr, part_out, vocab,
@@ -99,20 +100,40 @@ void Model::embed(int tid, const int32_t* token_ids, int num_tokens) {
   }
 }
 
-void Model::norm_row(const float* x, const std::vector<float>& weight, std::byte* out) const {
+// Into row `out_row` of what the next product reads.
+void Model::norm_row(int tid, const float* x, const std::vector<float>& weight, int64_t out_row) {
   const RmsNormRow row = {x, weight.data(), static_cast<int64_t>(weight.size()),
                           shape_.hidden_size, shape_.rms_norm_eps};
-  if (type_ == ElementType::float32) {
-    row_.rms_norm_float32(row, reinterpret_cast<float*>(out));
+  if (quantised_) {
+    float* normed = reinterpret_cast<float*>(member_scratch(tid));
+    row_.rms_norm_float32(row, normed);
+    quantised_->scales()[out_row] = quantise_.float32(
+        normed, {shape_.hidden_size, normed, quantised_->row(out_row), gemm_.int8_input_flip});
+  } else if (type_ == ElementType::float32) {
+    row_.rms_norm_float32(row, normed_.float_row(out_row));
   } else {
-    row_.rms_norm_bfloat16(row, reinterpret_cast<uint16_t*>(out));
+    row_.rms_norm_bfloat16(row, reinterpret_cast<uint16_t*>(normed_.row(out_row)));
   }
+}
+
+void Model::quantise(int tid, int num_rows, const ActivationRows& rows, int columns) {
+  if (!quantised_) return;
+  float* rotated = reinterpret_cast<float*>(member_scratch(tid));
+  const Share share = share_of(num_rows, tid, team_.size());
+  for (int64_t i = share.begin; i < share.end; i++) {
+    const QuantisedRow out = {columns, rotated, quantised_->row(i), gemm_.int8_input_flip};
+    quantised_->scales()[i] =
+        rows.type() == ElementType::float32
+            ? quantise_.float32(rows.float_row(i), out)
+            : quantise_.bfloat16(reinterpret_cast<const uint16_t*>(rows.row(i)), out);
+  }
+  meet(tid, Phase::quantise);
 }
 
 void Model::normalise(int tid, int num_rows, const std::vector<float>& weight) {
   const Share share = share_of(num_rows, tid, team_.size());
   for (int64_t i = share.begin; i < share.end; i++) {
-    norm_row(residual_.float_row(i), weight, normed_.row(i));
+    norm_row(tid, residual_.float_row(i), weight, i);
   }
 }
 
@@ -150,8 +171,10 @@ const std::byte* Model::first_weights(int tid, const PackedMatrix& matrix) const
 
 void Model::multiply(int tid, const Linear& linear) {
   const GemmCall call = {
-      .input = linear.input.row(0),
-      .input_stride = linear.input.stride(),
+      .input = quantised_ ? reinterpret_cast<const std::byte*>(quantised_->row(0))
+                          : linear.input.row(0),
+      .input_stride = quantised_ ? quantised_->stride() : linear.input.stride(),
+      .input_scales = quantised_ ? quantised_->scales() : nullptr,
       .num_rows = linear.num_rows,
       .weights = &linear.weights,
       .work = {&work_, tid},
@@ -161,7 +184,7 @@ void Model::multiply(int tid, const Linear& linear) {
       .out_stride = linear.out_stride,
       .out_columns = linear.out_columns,
       .next_weights = first_weights(tid, *linear.next),
-      .scratch = gemm_scratch_.data() + gemm_scratch_bytes_ * static_cast<size_t>(tid),
+      .scratch = member_scratch(tid),
   };
   gemm_.of(linear.weights.format)(call);
 }

@@ -53,6 +53,11 @@ class Linear:
         out: npt.NDArray[np.float32],
     ) -> None: ...
 
+def quantise_rows(
+    x: npt.NDArray[np.float32],
+    out: npt.NDArray[np.int8],
+    scales: npt.NDArray[np.float32],
+) -> None: ...
 def rms_norm(
     x: npt.NDArray[np.float32],
     weight: npt.NDArray[np.float32],
@@ -98,6 +103,7 @@ class Model:
         self,
         shape: ModelShape,
         dtype: str,
+        quantization: str,
         kv_cache_dtype: str,
         num_threads: int,
         max_num_batched_tokens: int,

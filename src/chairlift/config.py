@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from chairlift.errors import ConfigError
 
 Dtype = Literal["float32", "bfloat16"]
-Quantization = Literal["none", "gguf"]
+Quantization = Literal["none", "int8", "gguf"]
 KvCacheDtype = Literal["auto", "float32", "bfloat16", "int8"]
 BatchingMode = Literal["continuous", "static", "dynamic"]
 PreemptionMode = Literal["recompute", "swap", "auto"]
@@ -24,9 +24,11 @@ class ModelConfig:
     Attributes:
         model: Alias, .gguf file, Hugging Face folder or Hugging Face id.
         dtype: Weights and activations at matrix products; sums are float32 in both.
-        quantization: none: weights are expanded to dtype when the model is loaded. gguf: Q4_0,
-            Q4_1 and Q8_0 weights of a GGUF file stay as they are in it, at its size; the tokens are
-            those of bfloat16 (docs/quantization.md).
+        quantization: none: weights are expanded to dtype when the model is loaded. int8: weights
+            and their inputs are rounded to 8 bits, whatever the file holds: half the memory of
+            bfloat16 and up to twice the speed, for slightly different tokens. gguf: Q4_0, Q4_1 and
+            Q8_0 weights of a GGUF file stay as they are in it, at its size; the tokens are those
+            of bfloat16 (docs/quantization.md).
         max_model_len: Most tokens of prompt and output together; 0: the model's own limit.
         weight_cache_bytes: Disk space for weights packed at earlier starts, so that the next one
             reads them as they are; 0: none are kept.

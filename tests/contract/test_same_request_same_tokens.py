@@ -36,6 +36,7 @@ def jobs() -> list[Job]:
 ARITHMETIC: dict[str, tuple[Dtype, Quantization, KvCacheDtype]] = {
     "float32": ("float32", "none", "auto"),
     "bfloat16": ("bfloat16", "none", "auto"),
+    "int8": ("bfloat16", "int8", "auto"),
     "gguf": ("bfloat16", "gguf", "auto"),
     "int8 cache": ("bfloat16", "none", "int8"),
 }

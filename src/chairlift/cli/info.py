@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 Facts: TypeAlias = dict[str, "str | int | float | list[str] | dict[str, int]"]
 
 BYTES_PER_VALUE = {"bfloat16": 2, "float32": 4}
+BYTES_PER_WEIGHT = {"int8": 1, **BYTES_PER_VALUE}
 _MIB, _GIB = 1 << 20, 1 << 30
 
 
@@ -54,7 +55,7 @@ def model_facts(model: LoadedModel) -> Facts:
     spec = model.spec
     windows = sorted({window for window in spec.sliding_windows if window})
     kept = types_to_keep(model.weights) if model.format is ModelFormat.GGUF else {}
-    in_memory = {dtype: spec.num_parameters * size for dtype, size in BYTES_PER_VALUE.items()}
+    in_memory = {dtype: spec.num_parameters * size for dtype, size in BYTES_PER_WEIGHT.items()}
     if kept:
         in_memory["gguf"] = kept_weight_bytes(model.weights)
     per_token = kv_bytes_per_token(spec)

@@ -37,6 +37,7 @@ def load_weights(
         source.spec,
         dtype=config.model.dtype,
         kv_cache_dtype=config.cache.kv_cache_dtype,
+        quantization="int8" if config.model.quantization == "int8" else "none",
         num_threads=config.num_threads or usable_threads(),
         max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
         kept_types=_kept_types(config.model.quantization, source),
@@ -56,7 +57,7 @@ def load_weights(
 
 def _kept_types(quantization: Quantization, source: LoadedModel) -> dict[str, TensorType]:
     """Tensors to keep as they are in the file, by name."""
-    if quantization == "none":
+    if quantization != "gguf":
         return {}
     kept = types_to_keep(source.weights)
     if source.format is not ModelFormat.GGUF or not kept:

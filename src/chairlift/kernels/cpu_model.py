@@ -20,6 +20,7 @@ from chairlift.kernels.isa import current_isa
 from chairlift.model_spec import ModelSpec, TensorType, WeightTensor, expected_weights
 
 CpuDtype = Literal["float32", "bfloat16"]
+CpuQuantization = Literal["none", "int8"]
 KvCacheDtype = Literal["auto", "float32", "bfloat16", "int8"]
 
 
@@ -61,6 +62,7 @@ class CpuModel:
     Args:
         spec: Shapes and switches.
         dtype: Weights and the inputs of matrix products; sums are float32 in both.
+        quantization: ``int8``: matrices and their inputs in int8 instead (docs/quantization.md).
         kv_cache_dtype: What K and V are kept as; ``"auto"``: ``dtype``. int8 has a scale for each
             token and head.
         num_threads: Members of the team, the calling thread included.
@@ -79,6 +81,7 @@ class CpuModel:
         spec: ModelSpec,
         *,
         dtype: CpuDtype,
+        quantization: CpuQuantization = "none",
         kv_cache_dtype: KvCacheDtype = "auto",
         num_threads: int,
         max_num_batched_tokens: int,
@@ -90,6 +93,7 @@ class CpuModel:
             self._model = _native.Model(
                 _native_shape(spec),
                 dtype,
+                quantization,
                 kv_cache_dtype,
                 num_threads,
                 max_num_batched_tokens,
@@ -273,8 +277,8 @@ class CpuModel:
     def timers(self) -> dict[str, float]:
         """Seconds per phase of ``forward`` and ``compute_logits`` since the last reset.
 
-        Phases: embed, norm, qkv, rope, attention, o, gate_up, down, head, and barrier, which is
-        how long the first member waited for the others.
+        Phases: embed, norm, qkv, rope, attention, quantise, o, gate_up, down, head, and barrier,
+        which is how long the first member waited for the others.
         """
         return {phase: ns * 1e-9 for phase, ns in self._model.timers().items()}
 

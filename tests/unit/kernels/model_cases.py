@@ -8,7 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from chairlift.kernels.cpu_model import CpuDtype, CpuModel, FlatBatch, KvCacheDtype
+from chairlift.kernels.cpu_model import (
+    CpuDtype,
+    CpuModel,
+    CpuQuantization,
+    FlatBatch,
+    KvCacheDtype,
+)
 from chairlift.model_spec import ModelSpec, TensorType, WeightTensor, expected_weights
 
 Floats = npt.NDArray[np.float32]
@@ -87,6 +93,7 @@ def make_model(
     spec: ModelSpec,
     dtype: CpuDtype,
     *,
+    quantization: CpuQuantization = "none",
     kv_cache_dtype: KvCacheDtype = "auto",
     num_threads: int = 2,
     max_num_batched_tokens: int = 256,
@@ -97,6 +104,7 @@ def make_model(
     model = CpuModel(
         spec,
         dtype=dtype,
+        quantization=quantization,
         kv_cache_dtype=kv_cache_dtype,
         num_threads=num_threads,
         max_num_batched_tokens=max_num_batched_tokens,

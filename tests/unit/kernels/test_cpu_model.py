@@ -58,6 +58,40 @@ def test_logits_equal_the_float64_reference(
         assert error < 10**0.5 * 2**-8
 
 
+@pytest.mark.parametrize("isa", available_isas())
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", SPECS)
+def test_logits_with_int8_are_near_the_float64_reference(
+    monkeypatch: pytest.MonkeyPatch, isa: str, dtype: CpuDtype, name: str
+) -> None:
+    monkeypatch.setenv("CHAIRLIFT_ISA", isa)
+    spec = SPECS[name]
+    model = make_model(spec, dtype, quantization="int8")
+    other = Chunk(TOKENS[::-1], 0, 9, [9])
+    sequence = Chunk(TOKENS, 0, 40, [4, 7, 1])
+    found = all_logits(model, make_batch([other, sequence]), spec.vocab_size)[9:]
+    expected = reference_logits(spec, TOKENS)
+    error = np.sqrt(((found - expected) ** 2).mean()) / np.sqrt((expected**2).mean())
+    # A step is 1/127 of a row's largest value, which is about 2.5 times its mean square root:
+    # each of the about 20 roundings of rows and weights is off by 2.5 / 127 / sqrt(12).
+    assert error < 20**0.5 * 2.5 / 127 / 12**0.5
+
+
+def test_int8_takes_a_byte_per_weight_and_two_numbers_per_feature() -> None:
+    spec = make_spec(hidden_size=64, intermediate_size=128, num_heads=4, num_layers=1)
+    bytes_per_feature = {64: 64 + 8, 128: 128 + 8}
+    in_layer = (96 + 64 + 2 * 128) * bytes_per_feature[64] + 64 * bytes_per_feature[128]
+    embedding_and_head = 2 * 128 * bytes_per_feature[64]  # 97 rows are padded to 128
+    model = make_model(spec, "bfloat16", quantization="int8")
+    assert model.weight_bytes == in_layer + embedding_and_head
+
+
+def test_an_unknown_quantization_is_refused() -> None:
+    quantization: Any = "int4"
+    with pytest.raises(KernelInputError, match="quantization must be none or int8, got int4"):
+        make_model(make_spec(), "bfloat16", quantization=quantization)
+
+
 def test_rows_of_llama_files_are_put_into_the_order_of_the_rotation() -> None:
     """GGUF alternates rows of the two halves; loading such a file must not change the logits."""
     spec = SPECS["head_dim 32, tied"]

@@ -17,10 +17,15 @@ from tests.unit.kernels.model_cases import (
     make_weights,
 )
 
-from chairlift.kernels.cpu_model import CpuDtype, CpuModel
+from chairlift.kernels.cpu_model import CpuDtype, CpuModel, CpuQuantization
 from chairlift.kernels.isa import available_isas
 
 LENGTH = 70
+ARITHMETIC: dict[str, tuple[CpuDtype, CpuQuantization]] = {
+    "float32": ("float32", "none"),
+    "bfloat16": ("bfloat16", "none"),
+    "int8": ("bfloat16", "int8"),
+}
 SPEC = make_spec(num_heads=3, num_kv_heads=1, head_dim=32)
 
 
@@ -51,21 +56,31 @@ def isa(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.usefixtures("isa")
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_chunks_of_every_size_give_the_same_bits(dtype: CpuDtype) -> None:
-    model = make_model(SPEC, dtype)
+@pytest.mark.parametrize("arithmetic", ARITHMETIC)
+def test_chunks_of_every_size_give_the_same_bits(arithmetic: str) -> None:
+    dtype, quantization = ARITHMETIC[arithmetic]
+    model = make_model(SPEC, dtype, quantization=quantization)
     whole = in_chunks(model, LENGTH)
     for size in (1, 7, 33, 64):
         np.testing.assert_array_equal(in_chunks(model, size), whole)
 
 
 @pytest.mark.usefixtures("isa")
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_threads_and_block_sizes_change_no_bit(dtype: CpuDtype) -> None:
-    expected = in_chunks(make_model(SPEC, dtype, num_threads=1), LENGTH)
+@pytest.mark.parametrize("arithmetic", ARITHMETIC)
+def test_threads_and_block_sizes_change_no_bit(arithmetic: str) -> None:
+    dtype, quantization = ARITHMETIC[arithmetic]
+    expected = in_chunks(
+        make_model(SPEC, dtype, quantization=quantization, num_threads=1), LENGTH
+    )
     for num_threads in (1, 2, 3):
         for block_size in (5, 16, 48):
-            model = make_model(SPEC, dtype, num_threads=num_threads, block_size=block_size)
+            model = make_model(
+                SPEC,
+                dtype,
+                quantization=quantization,
+                num_threads=num_threads,
+                block_size=block_size,
+            )
             np.testing.assert_array_equal(in_chunks(model, LENGTH, block_size), expected)
 
 
@@ -79,9 +94,10 @@ def mixed(model: CpuModel, lasts: Sequence[int], order: Sequence[int]) -> dict[i
 
 
 @pytest.mark.usefixtures("isa")
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_neighbours_and_their_order_change_no_bit(dtype: CpuDtype) -> None:
-    model = make_model(SPEC, dtype)
+@pytest.mark.parametrize("arithmetic", ARITHMETIC)
+def test_neighbours_and_their_order_change_no_bit(arithmetic: str) -> None:
+    dtype, quantization = ARITHMETIC[arithmetic]
+    model = make_model(SPEC, dtype, quantization=quantization)
     lasts = [4, 17, 70, 33, 5]
     alone = {s: mixed(model, lasts, [s])[s] for s in range(5)}
     for order in ([0, 1, 2, 3, 4], [4, 2, 0, 3, 1]):
