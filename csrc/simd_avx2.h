@@ -197,59 +197,6 @@ static CHAIRLIFT_INLINE F32x16 nibbles(U32x16 words) {
 static CHAIRLIFT_INLINE void store_two_bf16(bf16* p, F32x16 a, F32x16 b) {
   store_bf16(p, a);
   store_bf16(p + 16, b);
-
-// Lane i gets lane i ^ kDistance, a power of two.
-template <int kDistance>
-static CHAIRLIFT_INLINE F32x16 swap_lanes(F32x16 v) {
-  if constexpr (kDistance == 1) {
-    return {_mm256_permute_ps(v.lo, 0xb1), _mm256_permute_ps(v.hi, 0xb1)};
-  }
-  if constexpr (kDistance == 2) {
-    return {_mm256_permute_ps(v.lo, 0x4e), _mm256_permute_ps(v.hi, 0x4e)};
-  }
-  if constexpr (kDistance == 4) {
-    return {_mm256_permute2f128_ps(v.lo, v.lo, 1), _mm256_permute2f128_ps(v.hi, v.hi, 1)};
-  }
-  if constexpr (kDistance == 8) return {v.hi, v.lo};
-}
-
-static CHAIRLIFT_INLINE U32x16 zero_words() {
-  return {_mm256_setzero_si256(), _mm256_setzero_si256()};
-}
-static CHAIRLIFT_INLINE void store_words(void* p, U32x16 v) {
-  __m256i* words = static_cast<__m256i*>(p);
-  _mm256_storeu_si256(words, v.lo);
-  _mm256_storeu_si256(words + 1, v.hi);
-}
-static CHAIRLIFT_INLINE U32x16 add_words(U32x16 a, U32x16 b) {
-  return {_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)};
-}
-// Signed words as floats, rounded to nearest.
-static CHAIRLIFT_INLINE F32x16 to_floats(U32x16 v) {
-  return {_mm256_cvtepi32_ps(v.lo), _mm256_cvtepi32_ps(v.hi)};
-}
-// Whole numbers in [-128, 127], each byte xored with `flip`.
-static CHAIRLIFT_INLINE void store_bytes(int8_t* p, F32x16 whole, uint8_t flip) {
-  const __m256i pairs =  // 0-3 8-11 | 4-7 12-15
-      _mm256_packs_epi32(_mm256_cvtps_epi32(whole.lo), _mm256_cvtps_epi32(whole.hi));
-  const __m256i ordered = _mm256_permute4x64_epi64(pairs, 0xd8);
-  const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(ordered),
-                                        _mm256_extracti128_si256(ordered, 1));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
-                   _mm_xor_si128(bytes, _mm_set1_epi8(static_cast<char>(flip))));
-}
-// Bytes 0 and 2 (1 and 3) of each word as two signed 16-bit numbers.
-static CHAIRLIFT_INLINE U32x16 even_bytes(U32x16 v) {
-  return {_mm256_srai_epi16(_mm256_slli_epi16(v.lo, 8), 8),
-          _mm256_srai_epi16(_mm256_slli_epi16(v.hi, 8), 8)};
-}
-static CHAIRLIFT_INLINE U32x16 odd_bytes(U32x16 v) {
-  return {_mm256_srai_epi16(v.lo, 8), _mm256_srai_epi16(v.hi, 8)};
-}
-// c + a.lower * b.lower + a.upper * b.upper, of the signed halves of each word.
-static CHAIRLIFT_INLINE U32x16 dot_halves(U32x16 c, U32x16 a, U32x16 b) {
-  return {_mm256_add_epi32(c.lo, _mm256_madd_epi16(a.lo, b.lo)),
-          _mm256_add_epi32(c.hi, _mm256_madd_epi16(a.hi, b.hi))};
 }
 
 // Lane i gets lane i ^ kDistance, a power of two.

@@ -69,9 +69,7 @@ def test_chunks_of_every_size_give_the_same_bits(arithmetic: str) -> None:
 @pytest.mark.parametrize("arithmetic", ARITHMETIC)
 def test_threads_and_block_sizes_change_no_bit(arithmetic: str) -> None:
     dtype, quantization = ARITHMETIC[arithmetic]
-    expected = in_chunks(
-        make_model(SPEC, dtype, quantization=quantization, num_threads=1), LENGTH
-    )
+    expected = in_chunks(make_model(SPEC, dtype, quantization=quantization, num_threads=1), LENGTH)
     for num_threads in (1, 2, 3):
         for block_size in (5, 16, 48):
             model = make_model(
