@@ -37,10 +37,11 @@ def test_kv_bytes_count_keys_and_values_of_all_layers(random_model_path: Path) -
     }
 
 
-def test_memory_is_given_for_both_dtypes(random_model_path: Path) -> None:
+def test_memory_is_given_for_each_arithmetic(random_model_path: Path) -> None:
     facts = model_facts(load_model(str(random_model_path)))
     weights = facts["weights_in_memory_bytes"]
     assert weights == {
+        "int8": int(str(facts["parameters"])),
         "bfloat16": 2 * int(str(facts["parameters"])),
         "float32": 4 * int(str(facts["parameters"])),
     }

@@ -40,5 +40,16 @@ def test_a_model_without_such_weights_is_refused(random_model_path: Path, tmp_pa
 def test_kept_weights_are_computed_in_bfloat16_only() -> None:
     with pytest.raises(ConfigError, match="dtype must be bfloat16 with quantization gguf"):
         engine_config(quantization="gguf", dtype="float32")
-    with pytest.raises(ConfigError, match="quantization must be one of none, gguf"):
+    with pytest.raises(ConfigError, match="quantization must be one of none, int8, gguf"):
         engine_config(quantization="awq")
+
+
+def test_any_model_can_be_rounded_to_int8(random_gguf_path: Path, random_model_path: Path) -> None:
+    for model in (random_gguf_path, random_model_path):
+        sizes = {}
+        for quantization in ("int8", "none"):
+            config = engine_config(str(model), quantization=quantization, num_kv_blocks=8)
+            info = build_engine_core(config).info
+            sizes[info.dtype] = info.weight_bytes
+        # More than half: rows of less than 64 weights are filled up, and features have scales.
+        assert 0.5 * sizes["bfloat16"] < sizes["int8 and bfloat16"] < 0.8 * sizes["bfloat16"]
