@@ -93,6 +93,7 @@ def _lines(fit: Fit, about: dict[str, Any]) -> list[str]:
         f"{about['from']}: {fit.num_steps} steps, mean error {fit.mean_error:.1%}",
         f"a step takes            {cost.step_s * 1e3:10.4f} ms",
         f"+ per token computed    {cost.token_s * 1e3:10.4f} ms",
+        f"+ per token above {cost.knee_tokens:3.0f}   {cost.late_token_s * 1e3:10.4f} ms",
         f"+ per token attended to {cost.context_token_s * 1e6:10.4f} us",
         f"+ per request           {cost.sequence_s * 1e3:10.4f} ms",
         f"+ per token sampled     {cost.head_row_s * 1e3:10.4f} ms",

@@ -1,10 +1,13 @@
 """How long a step takes, from what is in it.
 
-    seconds = a + b * tokens + c * context tokens + d * sequences + e * head rows
+    seconds = a + b * tokens + b' * (tokens above a knee) + c * context tokens
+              + d * sequences + e * head rows
 
 ``tokens`` are those computed in the step; ``context tokens`` the pairs of a computed token and one
 it attends to; ``sequences`` the requests that take part; ``head rows`` those of them that sample.
-A step that only decodes n requests thus costs a + (b + d + e) n + c (sum of their lengths).
+Up to the knee, reading the weights hides some of what computing tokens costs; a model may do
+without one. A step that only decodes n requests, up to the knee, thus costs
+a + (b + d + e) n + c (sum of their lengths).
 """
 
 from __future__ import annotations
@@ -36,6 +39,8 @@ class CostModel:
         context_token_s: Of each token that one computed attends to.
         sequence_s: Of each request that takes part.
         head_row_s: Of each request that samples.
+        late_token_s: On top, of each token above the first ``knee_tokens`` of a step.
+        knee_tokens: A number of tokens, not a time.
     """
 
     step_s: float
@@ -43,17 +48,19 @@ class CostModel:
     context_token_s: float = 0.0
     sequence_s: float = 0.0
     head_row_s: float = 0.0
+    late_token_s: float = 0.0
+    knee_tokens: float = 0.0
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
             if not is_number or not 0 <= value < float("inf"):
-                raise ConfigError(f"{field.name} must be at least 0 seconds, got {value!r}")
+                raise ConfigError(f"{field.name} must be at least 0 and finite, got {value!r}")
 
     @property
-    def coefficients(self) -> tuple[float, float, float, float, float]:
-        """All of them, in the order of the fields."""
+    def linear(self) -> tuple[float, float, float, float, float]:
+        """The coefficients of a model without a knee, in the order of the fields."""
         return (
             self.step_s,
             self.token_s,
@@ -64,18 +71,24 @@ class CostModel:
 
     def scaled(self, factor: float) -> CostModel:
         """The model of a machine on which every step takes ``factor`` times as long."""
-        return CostModel(*(factor * value for value in self.coefficients))
+        values: list[float] = [factor * value for value in (*self.linear, self.late_token_s)]
+        return dataclasses.replace(CostModel(*values), knee_tokens=self.knee_tokens)
 
     def seconds(self, size: StepSize) -> float:
         """How long a step takes."""
         num_tokens, num_context_tokens, num_seqs, num_head_rows = size
         return (
-            self.step_s
-            + self.token_s * num_tokens
+            self._tokens_s(num_tokens)
             + self.context_token_s * num_context_tokens
             + self.sequence_s * num_seqs
             + self.head_row_s * num_head_rows
         )
+
+    def _tokens_s(self, num_tokens: int) -> float:
+        seconds = self.step_s + self.token_s * num_tokens
+        if num_tokens > self.knee_tokens:
+            seconds += self.late_token_s * (num_tokens - self.knee_tokens)
+        return seconds
 
     def decode_run(self, num_seqs: int, num_context_tokens: int) -> Iterator[float]:
         """Yield how long each step takes while the same requests get one token each; no end.
@@ -84,7 +97,7 @@ class CostModel:
             num_context_tokens: Of the first step; each further one has ``num_seqs`` more.
         """
         # The sums in the order of :meth:`seconds`, so that the results are equal to the last bit.
-        before = self.step_s + self.token_s * num_seqs
+        before = self._tokens_s(num_seqs)
         context_token_s = self.context_token_s
         sequences_s, heads_s = self.sequence_s * num_seqs, self.head_row_s * num_seqs
         for context in count(num_context_tokens, num_seqs):

@@ -100,7 +100,7 @@ class StepCost:
 
     def _refit(self, last: StepSize) -> None:
         before = self._model
-        start = list(before.coefficients) if before else [0.0] * _NUM_COEFFICIENTS
+        start = list(before.linear) if before else [0.0] * _NUM_COEFFICIENTS
         sweeps = _SWEEPS if self._num_steps > 8 * MIN_STEPS else _FIRST_SWEEPS
         found = _least_squares(list(self._kinds.values()), start, sweeps)
         if not any(found):

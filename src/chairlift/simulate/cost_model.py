@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ PRESETS = {
 
 
 MAX_DISTURBANCE, REWEIGHTINGS = 10.0, 4
+KNEES = (0, 16, 32, 48, 64, 96, 128)
+"""Tried, and the best taken; 0: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +41,14 @@ class Fit:
         num_steps: Records it was fitted to.
         mean_error: Mean absolute error of a step over the mean step.
         total_error: Predicted over measured sum of all steps, minus 1.
+        relative_error: Root of the mean squared error of a step relative to what is predicted.
     """
 
     model: CostModel
     num_steps: int
     mean_error: float
     total_error: float
+    relative_error: float
 
 
 def fit_cost_model(records: Sequence[StepRecord]) -> Fit:
@@ -60,7 +64,15 @@ def fit_cost_model(records: Sequence[StepRecord]) -> Fit:
     """
     if len(records) < 10:
         raise ConfigError(f"a cost model needs at least 10 steps to fit, got {len(records)}")
-    sizes = np.array([(1, *record.size) for record in records], np.float64)
+    fits = [_fit_with_knee(records, knee) for knee in KNEES]
+    return min(fits, key=lambda fit: fit.relative_error)
+
+
+def _fit_with_knee(records: Sequence[StepRecord], knee: int) -> Fit:
+    sizes = np.array(
+        [(1, *r.size, max(0, r.size.num_tokens - knee) if knee else 0) for r in records],
+        np.float64,
+    )
     seconds = np.array([record.seconds for record in records])
     coefficients = _fit(sizes, seconds, seconds)
     kept = seconds <= MAX_DISTURBANCE * (sizes @ coefficients)
@@ -68,11 +80,14 @@ def fit_cost_model(records: Sequence[StepRecord]) -> Fit:
     for _ in range(REWEIGHTINGS):
         coefficients = _fit(sizes, seconds, sizes @ coefficients)
     predicted = sizes @ coefficients
+    values: list[float] = coefficients.tolist()
+    has_knee = values[-1] > 0.0
     return Fit(
-        CostModel(*coefficients.tolist()),
+        replace(CostModel(*values), knee_tokens=knee if has_knee else 0),
         len(seconds),
         float(np.abs(predicted - seconds).mean() / seconds.mean()),
         float(predicted.sum() / seconds.sum() - 1.0),
+        float(np.sqrt(((seconds / predicted - 1.0) ** 2).mean())),
     )
 
 

@@ -46,7 +46,7 @@ def test_seconds_are_the_sum_of_what_each_part_costs() -> None:
 
 
 def test_a_run_of_decodes_takes_what_its_steps_take_to_the_last_bit() -> None:
-    model = CostModel(0.0131, 0.00036, 2.0e-7, 0.00032, 0.00005)
+    model = CostModel(0.0131, 0.00036, 2.0e-7, 0.00032, 0.00005, 0.0001, 5)
     run = list(islice(model.decode_run(7, 1234), 50))
     assert run == [model.decode_seconds(7, 1234 + 7 * number) for number in range(50)]
 
@@ -62,6 +62,17 @@ def test_the_fit_finds_the_coefficients_that_made_the_records() -> None:
         assert fit.model.seconds(size) == pytest.approx(TRUE.seconds(size), rel=1e-6)
     assert fit.num_steps == len(SIZES)
     assert fit.mean_error == pytest.approx(0.0, abs=1e-9)
+
+
+def test_the_fit_finds_the_tokens_that_reading_the_weights_hides() -> None:
+    true = CostModel(0.01, 0.0001, 1e-6, 0.0001, 0.0, 0.0002, 48)
+    sizes = [StepSize(n, n * 20, min(n, 64), min(n, 64)) for n in (1, 2, 4, 8, 16, 24, 40, 64)]
+    sizes += [StepSize(n, n * n // 2, 1, 1) for n in (16, 32, 48, 64, 96, 128, 256, 512)]
+    fit = fit_cost_model([StepRecord(size, true.seconds(size)) for size in sizes])
+    assert fit.model.knee_tokens == 48
+    for size in sizes:
+        assert fit.model.seconds(size) == pytest.approx(true.seconds(size), rel=1e-6)
+        assert true.scaled(2.0).seconds(size) == pytest.approx(2.0 * true.seconds(size))
 
 
 def test_noise_moves_the_fit_little_and_disturbed_steps_not_at_all() -> None:
@@ -130,5 +141,5 @@ def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
 def test_a_missing_file_and_negative_costs_are_refused() -> None:
     with pytest.raises(ConfigError, match="or a file that is there, got 'gpu'"):
         load_cost_model("gpu")
-    with pytest.raises(ConfigError, match="token_s must be at least 0 seconds, got -1"):
+    with pytest.raises(ConfigError, match="token_s must be at least 0 and finite, got -1"):
         CostModel(0.0, -1)
