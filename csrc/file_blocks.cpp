@@ -1,16 +1,21 @@
 #include "file_blocks.h"
 
+#include <array>
 #include <cstring>
 
 #include "bf16.h"
 #include "half.h"
+#include "sub_block_scales.h"
 
 namespace chairlift {
 namespace {
 
-constexpr int kWords = 4;  // of a feature in a 4-bit block: [2 octets][2 parities]
+constexpr int kWords = 4;  // of a feature's nibbles in a block: [2 octets][2 parities]
 
-// Where word (octet, parity) of a feature lies behind the header, in words.
+// The 32 values q of a block, as the file's formula has them before any offset is taken off.
+using Values = std::array<uint8_t, kFileBlock>;
+
+// Where word (octet, parity) of a feature lies, in words.
 int word_index(int feature, int octet, int parity) {
   const int half = feature / 16, quarter = feature / 8 % 2;
   return ((half * 2 + octet) * 2 + quarter) * 16 + feature % 8 * 2 + parity;
@@ -19,25 +24,44 @@ int word_index(int feature, int octet, int parity) {
 // Input of nibble i of word w of a feature.
 int input_of(int w, int i) { return 2 * (w / 2 * 8 + i) + w % 2; }
 
-// Byte j of a file's block holds weights j (low nibble) and j + 16.
-void write_nibbles(std::byte* words, int feature, const uint8_t* q) {
+void write_nibbles(std::byte* words, int feature, const Values& q) {
   for (int w = 0; w < kWords; w++) {
     uint32_t word = 0;
     for (int i = 0; i < 8; i++) {
-      const int input = input_of(w, i);
-      const uint32_t nibble = input < 16 ? q[input] & 0x0fu : q[input - 16] >> 4;
-      word |= nibble << (4 * i);
+      word |= (q[static_cast<size_t>(input_of(w, i))] & 15u) << (4 * i);
     }
     std::memcpy(words + 4 * word_index(feature, w / 2, w % 2), &word, 4);
   }
 }
 
-void read_nibbles(const std::byte* words, int feature, int offset, float* q) {
+void read_nibbles(const std::byte* words, int feature, Values& q) {
   for (int w = 0; w < kWords; w++) {
     uint32_t word;
     std::memcpy(&word, words + 4 * word_index(feature, w / 2, w % 2), 4);
     for (int i = 0; i < 8; i++) {
-      q[input_of(w, i)] = static_cast<float>(static_cast<int>(word >> (4 * i) & 15) - offset);
+      q[static_cast<size_t>(input_of(w, i))] = static_cast<uint8_t>(word >> (4 * i) & 15);
+    }
+  }
+}
+
+// The upper two of six bits: one word for each parity.
+void write_pairs(std::byte* words, int feature, const Values& q) {
+  for (int parity = 0; parity < 2; parity++) {
+    uint32_t word = 0;
+    for (int pair = 0; pair < 16; pair++) {
+      word |= uint32_t(q[static_cast<size_t>(2 * pair + parity)] >> 4) << (2 * pair);
+    }
+    std::memcpy(words + 4 * (feature * 2 + parity), &word, 4);
+  }
+}
+
+void read_pairs(const std::byte* words, int feature, Values& q) {
+  for (int parity = 0; parity < 2; parity++) {
+    uint32_t word;
+    std::memcpy(&word, words + 4 * (feature * 2 + parity), 4);
+    for (int pair = 0; pair < 16; pair++) {
+      q[static_cast<size_t>(2 * pair + parity)] |=
+          static_cast<uint8_t>((word >> (2 * pair) & 3) << 4);
     }
   }
 }
@@ -46,73 +70,171 @@ std::byte* byte_pair(std::byte* bytes, int feature, int pair) {
   return bytes + (pair * kPanelFeatures + feature) * 2;
 }
 
-void write_bytes(std::byte* bytes, int feature, const uint8_t* q) {
-  for (int pair = 0; pair < 16; pair++) {
-    std::memcpy(byte_pair(bytes, feature, pair), q + 2 * pair, 2);
+// A feature's part of a group: where its header and its blocks lie.
+struct Place {
+  WeightFormat format;
+  int feature;  // within the panel
+  std::byte* group;
+
+  std::byte* header(int index) const { return group + 64 * index + 2 * feature; }
+  std::byte* block(int index) const {
+    const FileLayout layout = file_layout(format);
+    return group + layout.header_bytes + index * layout.block_bytes;
+  }
+};
+
+// Byte j of 16 holds weights j (low nibble) and j + 16.
+Values short_block_nibbles(const uint8_t* bytes) {
+  Values q;
+  for (size_t j = 0; j < 16; j++) {
+    q[j] = bytes[j] & 15;
+    q[j + 16] = bytes[j] >> 4;
+  }
+  return q;
+}
+
+void write_q4_k(const Place& place, const uint8_t* source) {
+  std::memcpy(place.header(0), source, 2);
+  std::memcpy(place.header(1), source + 2, 2);
+  const SubBlockScales scales = unpack_scales(source + 4);
+  for (int b = 0; b < 8; b++) {
+    std::byte* block = place.block(b);
+    block[place.feature] = std::byte{scales.scale[b]};
+    block[kPanelFeatures + place.feature] = std::byte{scales.minimum[b]};
+    Values q;
+    for (size_t j = 0; j < kFileBlock; j++) {
+      q[j] = static_cast<uint8_t>(source[16 + 32 * (b / 2) + static_cast<int>(j)] >> (4 * (b % 2)));
+    }
+    write_nibbles(block + 64, place.feature, q);
   }
 }
 
-void read_bytes(std::byte* bytes, int feature, float* q) {
-  for (int input = 0; input < kFileBlock; input++) {
-    const std::byte value = byte_pair(bytes, feature, input / 2)[input % 2];
-    q[input] = static_cast<float>(static_cast<int8_t>(value));
+// Blocks 4 h .. 4 h + 3 are half h of the file's group: see dequantize_q6_k.
+void write_q6_k(const Place& place, const uint8_t* source) {
+  std::memcpy(place.header(0), source + 208, 2);
+  for (int b = 0; b < 8; b++) {
+    std::byte* block = place.block(b);
+    const int half = b / 4, part = b % 4;
+    const uint8_t* low = source + 64 * half + 32 * (part % 2);
+    const uint8_t* high = source + 128 + 32 * half;
+    Values q;
+    for (size_t j = 0; j < kFileBlock; j++) {
+      q[j] = static_cast<uint8_t>((low[j] >> (part < 2 ? 0 : 4) & 15) |
+                                  (high[j] >> (2 * part) & 3) << 4);
+    }
+    for (int octet = 0; octet < 2; octet++) {
+      block[kPanelFeatures * octet + place.feature] = std::byte{source[192 + 2 * b + octet]};
+    }
+    write_nibbles(block + 64, place.feature, q);
+    write_pairs(block + 64 + 512, place.feature, q);
   }
 }
 
-float read_half(const std::byte* halves, int index) {
+void write_group(const Place& place, const uint8_t* source) {
+  if (place.format == WeightFormat::q4_k) return write_q4_k(place, source);
+  if (place.format == WeightFormat::q6_k) return write_q6_k(place, source);
+  std::memcpy(place.header(0), source, 2);
+  if (place.format == WeightFormat::q8_0) {
+    for (int pair = 0; pair < 16; pair++) {
+      std::memcpy(byte_pair(place.block(0), place.feature, pair), source + 2 + 2 * pair, 2);
+    }
+    return;
+  }
+  const bool has_minimum = place.format == WeightFormat::q4_1;
+  if (has_minimum) std::memcpy(place.header(1), source + 2, 2);
+  const uint8_t* nibbles = source + (has_minimum ? 4 : 2);
+  write_nibbles(place.block(0), place.feature, short_block_nibbles(nibbles));
+}
+
+float read_half(const std::byte* at) {
   uint16_t half;
-  std::memcpy(&half, halves + 2 * index, 2);
+  std::memcpy(&half, at, 2);
   return half_to_float(half);
 }
+
+void read_block(const Place& place, int index, float* out) {
+  const float d = read_half(place.header(0));
+  std::byte* block = place.block(index);
+  Values q;
+  if (place.format == WeightFormat::q8_0) {
+    for (int i = 0; i < kFileBlock; i++) {
+      const std::byte value = byte_pair(block, place.feature, i / 2)[i % 2];
+      out[i] = d * static_cast<float>(static_cast<int8_t>(value));
+    }
+  } else if (place.format == WeightFormat::q6_k) {
+    read_nibbles(block + 64, place.feature, q);
+    read_pairs(block + 64 + 512, place.feature, q);
+    for (int i = 0; i < kFileBlock; i++) {
+      const std::byte scale = block[i / 16 * kPanelFeatures + place.feature];
+      const float factor = d * static_cast<float>(static_cast<int8_t>(scale));
+      out[i] = factor * static_cast<float>(q[static_cast<size_t>(i)] - 32);
+    }
+  } else if (place.format == WeightFormat::q4_k) {
+    read_nibbles(block + 64, place.feature, q);
+    const float factor = d * static_cast<float>(block[place.feature]);
+    const float minimum = read_half(place.header(1)) *
+                          static_cast<float>(block[kPanelFeatures + place.feature]);
+    for (int i = 0; i < kFileBlock; i++) {
+      out[i] = factor * static_cast<float>(q[static_cast<size_t>(i)]) - minimum;
+    }
+  } else {
+    read_nibbles(block, place.feature, q);
+    const bool has_minimum = place.format == WeightFormat::q4_1;
+    for (int i = 0; i < kFileBlock; i++) {
+      const int value = q[static_cast<size_t>(i)];
+      out[i] = has_minimum ? d * static_cast<float>(value) + read_half(place.header(1))
+                           : d * static_cast<float>(value - 8);
+    }
+  }
+}
+
+struct KeptFormat {
+  TensorType type;
+  WeightFormat format;
+};
+
+constexpr KeptFormat kKeptFormats[] = {
+    {TensorType::Q4_0, WeightFormat::q4_0}, {TensorType::Q4_1, WeightFormat::q4_1},
+    {TensorType::Q8_0, WeightFormat::q8_0}, {TensorType::Q4_K, WeightFormat::q4_k},
+    {TensorType::Q6_K, WeightFormat::q6_k},
+};
 
 }  // namespace
 
 bool has_file_format(TensorType type) {
-  return type == TensorType::Q4_0 || type == TensorType::Q4_1 || type == TensorType::Q8_0;
+  for (const KeptFormat& kept : kKeptFormats) {
+    if (kept.type == type) return true;
+  }
+  return false;
 }
 
 WeightFormat file_format_of(TensorType type) {
-  if (type == TensorType::Q4_0) return WeightFormat::q4_0;
-  return type == TensorType::Q4_1 ? WeightFormat::q4_1 : WeightFormat::q8_0;
+  for (const KeptFormat& kept : kKeptFormats) {
+    if (kept.type == type) return kept.format;
+  }
+  return WeightFormat::bfloat16;
 }
 
-void write_file_blocks(const PackedMatrix& matrix, int feature, const uint8_t* row) {
-  const WeightFormat format = matrix.format;
-  const int lane = feature % kPanelFeatures;
-  std::byte* block = matrix.panel(feature / kPanelFeatures);
-  for (int k = 0; k < matrix.in_features; k += kFileBlock) {
-    std::memcpy(block + 2 * lane, row, 2);
-    if (format == WeightFormat::q4_1) std::memcpy(block + 64 + 2 * lane, row + 2, 2);
-    std::byte* values = block + file_block_header(format);
-    if (format == WeightFormat::q8_0) {
-      write_bytes(values, lane, row + 2);
-    } else {
-      write_nibbles(values, lane, row + (format == WeightFormat::q4_1 ? 4 : 2));
-    }
-    row += feature_bytes(format, kFileBlock);
-    block += file_block_bytes(format);
+void write_file_blocks(const PackedMatrix& matrix, int feature, TensorType type,
+                       const uint8_t* row) {
+  const FileLayout layout = file_layout(matrix.format);
+  Place place = {matrix.format, feature % kPanelFeatures, matrix.panel(feature / kPanelFeatures)};
+  for (int k = 0; k < matrix.in_features; k += layout.group_blocks * kFileBlock) {
+    write_group(place, row);
+    row += row_bytes(type, layout.group_blocks * kFileBlock);
+    place.group += layout.group_bytes();
   }
 }
 
 void read_file_blocks(const PackedMatrix& matrix, int feature, float* out) {
-  const WeightFormat format = matrix.format;
-  const int lane = feature % kPanelFeatures;
-  std::byte* block = matrix.panel(feature / kPanelFeatures);
-  for (int k = 0; k < matrix.in_features; k += kFileBlock) {
-    std::byte* values = block + file_block_header(format);
-    if (format == WeightFormat::q8_0) {
-      read_bytes(values, lane, out + k);
-    } else {
-      read_nibbles(values, lane, format == WeightFormat::q4_0 ? 8 : 0, out + k);
-    }
-    const float d = read_half(block, lane);
-    const bool has_minimum = format == WeightFormat::q4_1;
-    const float m = has_minimum ? read_half(block + 64, lane) : 0.0f;
-    for (int i = k; i < k + kFileBlock; i++) {
-      const float product = d * out[i];
-      out[i] = bf16_bits_to_float(float_to_bf16_bits(has_minimum ? product + m : product));
-    }
-    block += file_block_bytes(format);
+  const FileLayout layout = file_layout(matrix.format);
+  Place place = {matrix.format, feature % kPanelFeatures, matrix.panel(feature / kPanelFeatures)};
+  for (int k = 0; k < matrix.in_features; k += layout.group_blocks * kFileBlock) {
+    for (int b = 0; b < layout.group_blocks; b++) read_block(place, b, out + k + b * kFileBlock);
+    place.group += layout.group_bytes();
+  }
+  for (int k = 0; k < matrix.in_features; k++) {
+    out[k] = bf16_bits_to_float(float_to_bf16_bits(out[k]));
   }
 }
 

@@ -1,17 +1,22 @@
-// Matrices that keep a GGUF file's Q4_0, Q4_1 or Q8_0 weights: same values, same size, rearranged.
+// Matrices that keep a GGUF file's weights: same values, same size (Q4_K: 3 % more), rearranged.
 //
-// A block of the file is 32 weights of one feature with their scales. Here the blocks of a panel's
-// 32 features and the same 32 inputs lie together, in the order in which kernels expand them to a
-// tile step of bfloat16 ([16 pairs of inputs][32 features][2], see packed_matrix.h):
+// A block of the file is 32 weights of one feature with their scales; in Q4_K and Q6_K eight of them
+// make a group with scales of its own. Here the blocks of a panel's 32 features and the same 32
+// inputs lie together, in the order in which kernels expand them to a tile step of bfloat16
+// ([16 pairs of inputs][32 features][2], see packed_matrix.h):
 //
-//     half     d[32 features]                         w = d (q - 8)  |  d q + m  |  d q
-//     half     m[32 features]                         Q4_1 only
-//     uint32   q[2 halves][2 octets][2 quarters][16]  Q4_0 and Q4_1
-//     int8     q[16 pairs][32 features][2]            Q8_0
+//            header of a group                  a block
+//     Q4_0   half d[32]                         uint32 q[2][2][2][16]                w = d (q - 8)
+//     Q4_1   half d[32], m[32]                  uint32 q[2][2][2][16]                w = d q + m
+//     Q8_0   half d[32]                         int8 q[16 pairs][32][2]              w = d q
+//     Q4_K   half d[32], m[32]                  uint8 s[32], t[32], uint32 q[...]    w = d s q - m t
+//     Q6_K   half d[32]                         int8 s[2 octets][32], uint32 q[...],
+//                                               uint32 r[2][2][16]          w = d s (q + 16 r - 32)
 //
-// A 4-bit word holds a feature's eight weights of one octet of pairs and one parity of the input:
-// lane 2 f + c of quarter s of half h belongs to feature 16 h + 8 s + f, and its nibble i to input
-// 2 (8 octet + i) + c. Shifting a vector of words thus gives 16 weights in tile order.
+// q holds 4 bits of each weight as [2 halves][2 octets][2 quarters][16 lanes]: lane 2 f + c of
+// quarter s of half h belongs to feature 16 h + 8 s + f, and nibble i of its word to input
+// 2 (8 octet + i) + c. Shifting a vector of words thus gives 16 weights in tile order. r holds 2
+// bits of each as [2 halves][2 quarters][16 lanes], those of pair 8 octet + i at 2 (8 octet + i).
 //
 // Every weight stands for the bfloat16 that the plain format would hold.
 #pragma once
@@ -25,24 +30,38 @@ namespace chairlift {
 
 constexpr int kFileBlock = 32;  // inputs that share a scale, and of a tile step
 
-// Bytes of a block of 32 features.
-constexpr size_t file_block_bytes(WeightFormat format) {
-  return feature_bytes(format, kFileBlock) * kPanelFeatures;
-}
+// Sizes of 32 features' blocks; a group's header comes before its blocks.
+struct FileLayout {
+  int group_blocks;
+  int header_bytes, block_bytes;
 
-// Where the quantised values of a block start.
-constexpr size_t file_block_header(WeightFormat format) {
-  return format == WeightFormat::q4_1 ? 128 : 64;
+  constexpr int group_bytes() const { return header_bytes + group_blocks * block_bytes; }
+};
+
+constexpr FileLayout file_layout(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::q4_1:
+      return {1, 128, 512};
+    case WeightFormat::q8_0:
+      return {1, 64, 1024};
+    case WeightFormat::q4_k:
+      return {8, 128, 64 + 512};
+    case WeightFormat::q6_k:
+      return {8, 64, 64 + 512 + 256};
+    default:
+      return {1, 64, 512};
+  }
 }
 
 // Whether weights of this type can be kept as they are.
 bool has_file_format(TensorType type);
 
-// The format that keeps them.
+// The format that keeps them; bfloat16 when there is none.
 WeightFormat file_format_of(TensorType type);
 
-// Stores a row of the file, in_features weights of the matrix's format, as one feature.
-void write_file_blocks(const PackedMatrix& matrix, int feature, const uint8_t* row);
+// Stores a row of the file, in_features weights of the type that the matrix keeps, as one feature.
+void write_file_blocks(const PackedMatrix& matrix, int feature, TensorType type,
+                       const uint8_t* row);
 
 // Widens in_features weights of one feature, rounded to bfloat16, to float32.
 void read_file_blocks(const PackedMatrix& matrix, int feature, float* out);

@@ -58,6 +58,8 @@ struct GemmKernels {
   GemmFunction q4_0;
   GemmFunction q4_1;
   GemmFunction q8_0;
+  GemmFunction q4_k;
+  GemmFunction q6_k;
 
   GemmFunction of(WeightFormat format) const {
     switch (format) {
@@ -73,6 +75,10 @@ struct GemmKernels {
         return q4_1;
       case WeightFormat::q8_0:
         return q8_0;
+      case WeightFormat::q4_k:
+        return q4_k;
+      case WeightFormat::q6_k:
+        return q6_k;
     }
     return nullptr;
   }

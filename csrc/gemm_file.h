@@ -10,5 +10,7 @@ namespace chairlift::CHAIRLIFT_ISA {
 void gemm_q4_0(const GemmCall& call);
 void gemm_q4_1(const GemmCall& call);
 void gemm_q8_0(const GemmCall& call);
+void gemm_q4_k(const GemmCall& call);
+void gemm_q6_k(const GemmCall& call);
 
 }  // namespace chairlift::CHAIRLIFT_ISA

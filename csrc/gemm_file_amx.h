@@ -37,27 +37,37 @@ class BlockReader {
  public:
   explicit BlockReader(const PackedMatrix& weights)
       : panel_bytes_(static_cast<int64_t>(weights.panel_bytes())),
+        num_blocks_(weights.in_features / kFileBlock),
         fetch_distance_(panel_bytes_ < kFetchDistance ? panel_bytes_ : kFetchDistance) {}
 
-  bool at_end() const { return next_ == end_; }
+  bool at_end() const { return num_left_ == 0; }
   void open(const std::byte* panel) {
-    next_ = panel;
+    cursor_ = BlockCursor<kFormat>(panel);
+    num_left_ = num_blocks_;
+    fetched_ = panel + fetch_distance_;
     end_ = panel + panel_bytes_;
   }
   // `ahead`: where to go on fetching behind the panel's end.
   CHAIRLIFT_INLINE void expand(std::byte* to, const std::byte* ahead) {
-    const std::byte* fetched = next_ + fetch_distance_;
-    prefetch_lines<kBytes / 64>(fetched < end_ ? fetched : ahead + (fetched - end_));
-    expand_block<kFormat>(next_, to);
-    next_ += kBytes;
+    prefetch_lines<kBytes / 64>(fetched_ < end_ ? fetched_ : ahead + (fetched_ - end_));
+    fetched_ += kBytes;
+    cursor_.expand(to);
+    num_left_--;
   }
 
  private:
-  static constexpr int kBytes = static_cast<int>(file_block_bytes(kFormat));
+  static constexpr FileLayout kLayout = file_layout(kFormat);
+  // A block with its share of the header, rounded up: lines fetched twice do no harm.
+  static constexpr int kBytes =
+      (kLayout.group_bytes() / kLayout.group_blocks + 63) / 64 * 64;
   static constexpr int64_t kFetchDistance = 16384 / kBytes * kBytes;
 
-  const int64_t panel_bytes_, fetch_distance_;
-  const std::byte* next_ = nullptr;
+  const int64_t panel_bytes_;
+  const int num_blocks_;
+  const int64_t fetch_distance_;
+  BlockCursor<kFormat> cursor_;
+  int num_left_ = 0;
+  const std::byte* fetched_ = nullptr;
   const std::byte* end_ = nullptr;
 };
 

@@ -18,11 +18,10 @@ struct FileWeights : ExpandedWeights {
   static __attribute__((noinline)) const std::byte* panel(const GemmCall& call, int index) {
     const PackedMatrix& w = *call.weights;
     std::byte* expanded = call.scratch + gemm_row_scratch_bytes(w.padded_in());
-    const std::byte* block = w.panel(index);
+    BlockCursor<kFormat> cursor(w.panel(index));
     std::byte* to = expanded;
     for (int k = 0; k < w.in_features; k += kFileBlock) {
-      expand_block<kFormat>(block, to);
-      block += file_block_bytes(kFormat);
+      cursor.expand(to);
       to += kExpandedBlockBytes;
     }
     return expanded;

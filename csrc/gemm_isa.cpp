@@ -25,6 +25,8 @@ CHAIRLIFT_DEFINE_KERNELS(GemmKernels, gemm_kernels) = {
     gemm_q4_0,
     gemm_q4_1,
     gemm_q8_0,
+    gemm_q4_k,
+    gemm_q6_k,
 };
 
 }  // namespace chairlift::CHAIRLIFT_ISA

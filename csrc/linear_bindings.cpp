@@ -114,8 +114,8 @@ class Linear {
         team_(num_threads) {
     TensorType type;
     require(parse_tensor_type(tensor_type, type) && has_file_format(type),
-            "tensor_type must be Q4_0, Q4_1 or Q8_0");
-    require(in_features % kFileBlock == 0 && row_bytes(type, in_features) == rows.shape(1),
+            "tensor_type must be Q4_0, Q4_1, Q8_0, Q4_K or Q6_K");
+    require(in_features % block_length(type) == 0 && row_bytes(type, in_features) == rows.shape(1),
             "rows must hold in_features weights in whole blocks");
     const int count = rows_of(rows), half = count / 2;
     const int features = gate_up ? 2 * static_cast<int>(round_up(half, kHalfPanel)) : count;

@@ -159,9 +159,10 @@ void ModelWeights::keep_formats(const StoredTypes& kept_types) {
   for (const auto& [name, type] : kept_types) {
     PackedMatrix* matrix = find(name).matrix;
     if (matrix == nullptr || !has_file_format(type)) fail(name, "cannot be kept as it is stored");
-    if (matrix->in_features % kFileBlock != 0) {
+    const int64_t block = block_length(type);
+    if (matrix->in_features % block != 0) {
       fail(name, "cannot be kept: rows of " + std::to_string(matrix->in_features) +
-                     " weights are no whole blocks of " + std::to_string(kFileBlock));
+                     " weights are no whole blocks of " + std::to_string(block));
     }
     if (type_of.emplace(matrix, type).first->second != type) {
       fail(name, "cannot be kept: it shares a matrix with a tensor of another type");

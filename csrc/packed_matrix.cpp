@@ -80,7 +80,7 @@ void pack_rows(const SourceRows& source, FeatureRange range, const PackedMatrix&
       const int dst = static_cast<int>(r);
       const uint8_t* src = source.data + stride * static_cast<size_t>(source.source_row(dst));
       if (is_file_format(matrix.format)) {
-        write_file_blocks(matrix, range.feature_of(dst), src);
+        write_file_blocks(matrix, range.feature_of(dst), source.type, src);
         continue;
       }
       dequantize_row(source.type, src, row.data(), source.num_cols);

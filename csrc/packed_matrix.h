@@ -29,8 +29,9 @@ constexpr int64_t round_up(int64_t n, int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
 
-// What a packed matrix holds; each format has its own layout and GEMM kernel.
-enum class WeightFormat { float32, bfloat16, int8, q4_0, q4_1, q8_0 };
+// What a packed matrix holds; each format has its own layout and GEMM kernel. Those of model files
+// come last.
+enum class WeightFormat { float32, bfloat16, int8, q4_0, q4_1, q8_0, q4_k, q6_k };
 
 // The format of weights that are not quantised.
 constexpr WeightFormat plain_format(ElementType type) {
@@ -39,11 +40,10 @@ constexpr WeightFormat plain_format(ElementType type) {
 
 // Whether a matrix of this format keeps the values of a model file as they are.
 constexpr bool is_file_format(WeightFormat format) {
-  return format == WeightFormat::q4_0 || format == WeightFormat::q4_1 ||
-         format == WeightFormat::q8_0;
+  return format >= WeightFormat::q4_0;
 }
 
-// Bytes of `padded_in` (a multiple of 32) weights of one feature.
+// Bytes of `padded_in` (a multiple of 32; of 256 for q4_k and q6_k) weights of one feature.
 constexpr size_t feature_bytes(WeightFormat format, int64_t padded_in) {
   const size_t blocks = static_cast<size_t>(padded_in) / 32;
   switch (format) {
@@ -59,6 +59,10 @@ constexpr size_t feature_bytes(WeightFormat format, int64_t padded_in) {
       return blocks * 20;
     case WeightFormat::q8_0:
       return blocks * 34;
+    case WeightFormat::q4_k:
+      return blocks / 8 * 148;
+    case WeightFormat::q6_k:
+      return blocks / 8 * 210;
   }
   return 0;
 }

@@ -256,4 +256,14 @@ static CHAIRLIFT_INLINE U32x16 dot_halves(U32x16 c, U32x16 a, U32x16 b) {
           _mm256_add_epi32(c.hi, _mm256_madd_epi16(a.hi, b.hi))};
 }
 
+// 16 times bits [kShift, kShift + 2) of each word.
+template <int kShift>
+static CHAIRLIFT_INLINE F32x16 sixteens(U32x16 words) {
+  const auto part = [](__m256i v) {
+    const __m256i low = _mm256_and_si256(_mm256_srli_epi32(v, kShift), _mm256_set1_epi32(3));
+    return _mm256_cvtepi32_ps(_mm256_slli_epi32(low, 4));
+  };
+  return {part(words.lo), part(words.hi)};
+}
+
 }  // namespace chairlift::CHAIRLIFT_ISA

@@ -188,4 +188,12 @@ static CHAIRLIFT_INLINE U32x16 dot_bytes(U32x16 c, U32x16 x, U32x16 w) {
 }
 #endif
 
+// 16 times bits [kShift, kShift + 2) of each word.
+template <int kShift>
+static CHAIRLIFT_INLINE F32x16 sixteens(U32x16 words) {
+  const F32x16 values =
+      _mm512_setr_ps(0, 16, 32, 48, 0, 16, 32, 48, 0, 16, 32, 48, 0, 16, 32, 48);
+  return _mm512_permutexvar_ps(_mm512_srli_epi32(words, kShift), values);
+}
+
 }  // namespace chairlift::CHAIRLIFT_ISA

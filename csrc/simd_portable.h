@@ -271,4 +271,13 @@ static CHAIRLIFT_INLINE U32x16 dot_halves(U32x16 c, U32x16 a, U32x16 b) {
   });
 }
 
+// 16 times bits [kShift, kShift + 2) of each word.
+template <int kShift>
+static CHAIRLIFT_INLINE F32x16 sixteens(U32x16 words) {
+  return each_part<F32x16>([&](int i) {
+    const I32x4 low = reinterpret_cast<I32x4>(words.part[i] >> kShift & 3u);
+    return __builtin_convertvector(low << 4, F32x4);
+  });
+}
+
 }  // namespace chairlift::CHAIRLIFT_ISA

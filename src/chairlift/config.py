@@ -26,9 +26,9 @@ class ModelConfig:
         dtype: Weights and activations at matrix products; sums are float32 in both.
         quantization: none: weights are expanded to dtype when the model is loaded. int8: weights
             and their inputs are rounded to 8 bits, whatever the file holds: half the memory of
-            bfloat16 and up to twice the speed, for slightly different tokens. gguf: Q4_0, Q4_1 and
-            Q8_0 weights of a GGUF file stay as they are in it, at its size; the tokens are those
-            of bfloat16 (docs/quantization.md).
+            bfloat16 and up to twice the speed, for slightly different tokens. gguf: Q4_0, Q4_1,
+            Q8_0, Q4_K and Q6_K weights of a GGUF file stay as they are in it, at its size; the
+            tokens are those of bfloat16 (docs/quantization.md).
         max_model_len: Most tokens of prompt and output together; 0: the model's own limit.
         weight_cache_bytes: Disk space for weights packed at earlier starts, so that the next one
             reads them as they are; 0: none are kept.

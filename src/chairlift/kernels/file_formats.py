@@ -10,8 +10,17 @@ from collections.abc import Iterable
 
 from chairlift.model_spec import TensorType, WeightTensor
 
-BITS_PER_WEIGHT = {TensorType.Q4_0: 4.5, TensorType.Q4_1: 5.0, TensorType.Q8_0: 8.5}
-"""Storage formats that can be kept, and what a weight takes in them, scales included."""
+BITS_PER_WEIGHT = {
+    TensorType.Q4_0: 4.5,
+    TensorType.Q4_1: 5.0,
+    TensorType.Q8_0: 8.5,
+    TensorType.Q4_K: 4.625,
+    TensorType.Q6_K: 6.5625,
+}
+"""Storage formats that can be kept, and what a weight takes in memory, scales included.
+
+It is what the weight takes in the file, but that Q4_K's scales have 6 bits there and 8 here.
+"""
 
 _BFLOAT16_BITS = 16.0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gguf
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -42,11 +43,18 @@ def isa(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 def stored_rows(tensor_type: TensorType, out_features: int, in_features: int) -> Bytes:
     """Random blocks, some of whose scales are zero, tiny or negative."""
     data = random_blocks(tensor_type, out_features * in_features, seed=in_features)
-    block_bytes = int(BITS_PER_WEIGHT[tensor_type] * 4)
+    _, block_bytes = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[tensor_type]]
     blocks = data.reshape(-1, block_bytes)
+    at = 208 if tensor_type is TensorType.Q6_K else 0
     for index, scale in enumerate((0.0, -0.0, 6e-8, -6e-8, 3e-5, 64.0)):
-        blocks[index::61, :2] = np.array([scale], np.float16).view(np.uint8)
+        blocks[index::61, at : at + 2] = np.array([scale], np.float16).view(np.uint8)
     return data.reshape(out_features, -1)
+
+
+def in_whole_blocks(tensor_type: TensorType, size: int) -> int:
+    """The size rounded up to what a row of this type can have."""
+    length, _ = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[tensor_type]]
+    return -(-size // length) * length
 
 
 def as_bfloat16(tensor_type: TensorType, rows: Bytes) -> Floats:
@@ -61,11 +69,12 @@ def same_bits(found: Floats, expected: Floats) -> None:
 
 @pytest.mark.parametrize("tensor_type", KEPT)
 def test_a_row_comes_back_as_the_gguf_package_reads_it(tensor_type: TensorType) -> None:
-    rows = stored_rows(tensor_type, 70, 96)
-    linear = _native.Linear(rows, tensor_type, 96, False, 2)
+    in_features = in_whole_blocks(tensor_type, 300)
+    rows = stored_rows(tensor_type, 70, in_features)
+    linear = _native.Linear(rows, tensor_type, in_features, False, 2)
     expected = as_bfloat16(tensor_type, rows)
     for feature in range(70):
-        found = np.empty(96, np.float32)
+        found = np.empty(in_features, np.float32)
         linear.unpack(feature, found)
         same_bits(found, expected[feature])
 
@@ -76,6 +85,7 @@ def test_a_row_comes_back_as_the_gguf_package_reads_it(tensor_type: TensorType) 
 def test_products_have_the_bits_of_the_bfloat16_matrix(
     tensor_type: TensorType, rows: int, in_features: int, out_features: int
 ) -> None:
+    in_features = in_whole_blocks(tensor_type, in_features)
     stored = stored_rows(tensor_type, out_features, in_features)
     kept = _native.Linear(stored, tensor_type, in_features, False, 2)
     plain = _native.Linear(as_bfloat16(tensor_type, stored), "bfloat16", False, 2)
@@ -96,10 +106,11 @@ def test_what_follows_a_product_has_the_bits_of_the_bfloat16_matrix(
     tensor_type: TensorType, epilogue: str, rows: int
 ) -> None:
     gate_up = epilogue == "silu_mul"
-    stored = stored_rows(tensor_type, 2 * 41, 96)
-    kept = _native.Linear(stored, tensor_type, 96, gate_up, 2)
+    in_features = in_whole_blocks(tensor_type, 96)
+    stored = stored_rows(tensor_type, 2 * 41, in_features)
+    kept = _native.Linear(stored, tensor_type, in_features, gate_up, 2)
     plain = _native.Linear(as_bfloat16(tensor_type, stored), "bfloat16", gate_up, 2)
-    x = numbers(1, rows, 96)
+    x = numbers(1, rows, in_features)
     found = numbers(3, rows, 41 if gate_up else 82)
     expected = found.copy()
     kept.apply(x, epilogue, None, found)
@@ -111,12 +122,13 @@ def test_what_follows_a_product_has_the_bits_of_the_bfloat16_matrix(
 @pytest.mark.parametrize("tensor_type", KEPT)
 @pytest.mark.parametrize("num_threads", [1, 2, 3])
 def test_a_row_has_the_same_bits_in_every_batch(tensor_type: TensorType, num_threads: int) -> None:
-    stored = stored_rows(tensor_type, 97, 64)
-    x = numbers(1, 70, 64)
+    in_features = in_whole_blocks(tensor_type, 64)
+    stored = stored_rows(tensor_type, 97, in_features)
+    x = numbers(1, 70, in_features)
 
     def apply(rows: Floats) -> Floats:
         out = np.empty((len(rows), 97), np.float32)
-        linear = _native.Linear(stored, tensor_type, 64, False, num_threads)
+        linear = _native.Linear(stored, tensor_type, in_features, False, num_threads)
         linear.apply(np.ascontiguousarray(rows), "store", None, out)
         return out
 
@@ -126,8 +138,8 @@ def test_a_row_has_the_same_bits_in_every_batch(tensor_type: TensorType, num_thr
 
 
 def test_rows_that_cannot_be_kept_are_refused() -> None:
-    with pytest.raises(ValueError, match="tensor_type must be Q4_0, Q4_1 or Q8_0"):
-        _native.Linear(np.zeros((4, 210), np.uint8), "Q6_K", 256, False, 1)
+    with pytest.raises(ValueError, match="tensor_type must be Q4_0, Q4_1, Q8_0, Q4_K or Q6_K"):
+        _native.Linear(np.zeros((4, 176), np.uint8), "Q5_K", 256, False, 1)
     with pytest.raises(ValueError, match="whole blocks"):
         _native.Linear(np.zeros((4, 18), np.uint8), "Q4_0", 33, False, 1)
     linear = _native.Linear(np.zeros((4, 18), np.uint8), "Q4_0", 32, False, 1)
@@ -142,9 +154,9 @@ def tensor(name: str, tensor_type: TensorType, *shape: int) -> WeightTensor:
 
 
 def test_a_matrix_is_kept_when_all_its_parts_have_one_type() -> None:
-    q4, q8, q6, f32 = TensorType.Q4_0, TensorType.Q8_0, TensorType.Q6_K, TensorType.F32
+    q4, q8, q5, f32 = TensorType.Q4_0, TensorType.Q8_0, TensorType.Q5_K, TensorType.F32
     weights = [
-        tensor("embed_tokens", q6, 256, 256),
+        tensor("embed_tokens", q5, 256, 256),
         tensor("layers.0.q_proj", q4, 256, 256),
         tensor("layers.0.k_proj", q4, 64, 256),
         tensor("layers.0.v_proj", q8, 64, 256),
