@@ -1,15 +1,16 @@
 // Matrices that keep a GGUF file's weights: same values, same size (Q4_K: 3 % more), rearranged.
 //
-// A block of the file is 32 weights of one feature with their scales; in Q4_K and Q6_K eight of them
-// make a group with scales of its own. Here the blocks of a panel's 32 features and the same 32
-// inputs lie together, in the order in which kernels expand them to a tile step of bfloat16
+// A block of the file is 32 weights of one feature with their scales; in Q4_K and Q6_K eight of
+// them make a group with scales of its own. Here the blocks of a panel's 32 features and the same
+// 32 inputs lie together, in the order in which kernels expand them to a tile step of bfloat16
 // ([16 pairs of inputs][32 features][2], see packed_matrix.h):
 //
 //            header of a group                  a block
 //     Q4_0   half d[32]                         uint32 q[2][2][2][16]                w = d (q - 8)
 //     Q4_1   half d[32], m[32]                  uint32 q[2][2][2][16]                w = d q + m
 //     Q8_0   half d[32]                         int8 q[16 pairs][32][2]              w = d q
-//     Q4_K   half d[32], m[32]                  uint8 s[32], t[32], uint32 q[...]    w = d s q - m t
+//     Q4_K   half d[32], m[32]                  uint8 s[32], t[32],
+//                                               uint32 q[...]                   w = d s q - m t
 //     Q6_K   half d[32]                         int8 s[2 octets][32], uint32 q[...],
 //                                               uint32 r[2][2][16]          w = d s (q + 16 r - 32)
 //
