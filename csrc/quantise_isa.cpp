@@ -38,7 +38,7 @@ static CHAIRLIFT_INLINE void rotate_block(F32x16 (&v)[kVectorsPerBlock]) {
 // Rotates a row into row.rotated and returns max |rotated|, or NaN.
 template <class In>
 static CHAIRLIFT_INLINE float rotate(const In* x, const QuantisedRow& row) {
-  F32x16 largest = zero(), poison = zero();
+  F32x16 high = zero(), low = zero(), poison = zero();
   for (int k = 0; k < row.size; k += kRotationBlock) {
     F32x16 v[kVectorsPerBlock];
     if (row.size - k >= kRotationBlock) {
@@ -55,25 +55,48 @@ static CHAIRLIFT_INLINE float rotate(const In* x, const QuantisedRow& row) {
 #pragma GCC unroll 4
     for (int i = 0; i < kVectorsPerBlock; i++) {
       store(row.rotated + k + i * kLanes, v[i]);
-      largest = max(largest, max(v[i], sub(zero(), v[i])));
-      poison = fmadd(v[i], zero(), poison);  // NaN if any value is not finite
+      high = max(v[i], high);  // passes over NaN
+      low = min(v[i], low);
     }
+    // A value that is not finite makes all 64 so: one vector tells.
+    poison = fmadd(v[0], zero(), poison);
   }
-  return reduce_max(largest) + reduce_add(poison);
+  const float most = reduce_max(max(high, sub(zero(), low)));
+  return most + most * 0.0f + reduce_add(poison);  // NaN also where a sum has grown to infinity
+}
+
+// Rounds a block of values in [-127.5, 127.5], or all NaN, to bytes xored with `flip`.
+static CHAIRLIFT_INLINE void store_rounded(int8_t* out, const F32x16 (&v)[kVectorsPerBlock],
+                                           uint8_t flip) {
+#if defined(__AVX512BW__)
+  // Packing goes by quarters of registers: words of four bytes come out in the order 0 4 8 12 1 ...
+  const auto words = [](F32x16 a, F32x16 b) {
+    return _mm512_packs_epi32(_mm512_cvtps_epi32(a), _mm512_cvtps_epi32(b));
+  };
+  const __m512i mixed = _mm512_packs_epi16(words(v[0], v[1]), words(v[2], v[3]));
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  _mm512_storeu_si512(out, _mm512_xor_si512(_mm512_permutexvar_epi32(order, mixed),
+                                            _mm512_set1_epi8(static_cast<char>(flip))));
+#else
+  const F32x16 low = broadcast(-127.0f), high = broadcast(127.0f);
+  for (int i = 0; i < kVectorsPerBlock; i++) {
+    // The limits turn NaN into a number.
+    store_bytes(out + i * kLanes, round_to_int(min(max(v[i], low), high)), flip);
+  }
+#endif
 }
 
 template <class In>
 static float quantise(const In* x, const QuantisedRow& row) {
   const float most = rotate(x, row);
   const F32x16 to_whole = broadcast(most > kSmallest ? 127.0f / most : 0.0f);
-  const F32x16 low = broadcast(-127.0f), high = broadcast(127.0f);
   for (int k = 0; k < row.size; k += kRotationBlock) {
+    F32x16 v[kVectorsPerBlock];
 #pragma GCC unroll 4
-    for (int i = k; i < k + kRotationBlock; i += kLanes) {
-      // The limits turn NaN into a number.
-      const F32x16 y = min(max(mul(load(row.rotated + i), to_whole), low), high);
-      store_bytes(row.out + i, round_to_int(y), row.flip);
+    for (int i = 0; i < kVectorsPerBlock; i++) {
+      v[i] = mul(load(row.rotated + k + i * kLanes), to_whole);
     }
+    store_rounded(row.out + k, v, row.flip);
   }
   return most > kSmallest || most != most ? most / 127.0f : 0.0f;
 }
