@@ -102,7 +102,10 @@ def test_sigterm_during_the_start_is_told_and_has_its_exit_code(random_model_pat
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     deadline_s = time.monotonic() + WAIT_S
-    while not (engine := children.read_text()):
+    engine = ""
+    # Until it runs its own program; before that its parent waits for it and hears no signal.
+    while not engine or "process_child" not in Path(f"/proc/{engine}/cmdline").read_text():
+        engine = children.read_text().strip()
         assert time.monotonic() < deadline_s
     os.kill(int(engine), signal.SIGSTOP)  # so that it cannot become ready
     assert process.stderr is not None
