@@ -117,18 +117,21 @@ void SwapSpace::check(std::span<const int32_t> blocks, std::span<const int32_t> 
   check_ids("slots", slots, num_slots_);
 }
 
+template <class Copy>
+void SwapSpace::for_each_layer(ThreadTeam& team, size_t num_blocks, const Copy& copy) const {
+  const int layers = cache_.layout().shape.num_layers;
+  team.run([&](int tid) {
+    const Share share = share_of(int64_t(num_blocks) * layers, tid, team.size());
+    for (int64_t i = share.begin; i < share.end; i++) copy(size_t(i / layers), int(i % layers));
+  });
+}
+
 void SwapSpace::copy_out(ThreadTeam& team, std::span<const int32_t> blocks,
                          std::span<const int32_t> slots) const {
   check(blocks, slots);
   check_distinct("slots", slots);
-  const int layers = cache_.layout().shape.num_layers;
-  team.run([&](int tid) {
-    const Share share = share_of(int64_t(blocks.size()) * layers, tid, team.size());
-    for (int64_t i = share.begin; i < share.end; i++) {
-      const size_t at = size_t(i / layers);
-      const int layer = int(i % layers);
-      std::memcpy(slot(slots[at], layer), block(blocks[at], layer), cache_.layout().block_bytes);
-    }
+  for_each_layer(team, blocks.size(), [&](size_t i, int layer) {
+    std::memcpy(slot(slots[i], layer), block(blocks[i], layer), cache_.layout().block_bytes);
   });
 }
 
@@ -136,14 +139,8 @@ void SwapSpace::copy_in(ThreadTeam& team, std::span<const int32_t> slots,
                         std::span<const int32_t> blocks) const {
   check(blocks, slots);
   check_distinct("blocks", blocks);
-  const int layers = cache_.layout().shape.num_layers;
-  team.run([&](int tid) {
-    const Share share = share_of(int64_t(blocks.size()) * layers, tid, team.size());
-    for (int64_t i = share.begin; i < share.end; i++) {
-      const size_t at = size_t(i / layers);
-      const int layer = int(i % layers);
-      std::memcpy(block(blocks[at], layer), slot(slots[at], layer), cache_.layout().block_bytes);
-    }
+  for_each_layer(team, blocks.size(), [&](size_t i, int layer) {
+    std::memcpy(block(blocks[i], layer), slot(slots[i], layer), cache_.layout().block_bytes);
   });
 }
 

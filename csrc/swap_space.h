@@ -38,6 +38,9 @@ class SwapSpace {
  private:
   std::byte* slot(int32_t index, int layer) const;
   std::byte* block(int32_t index, int layer) const;
+  // copy(index, layer) for each of `num_blocks` blocks in every layer, shared out over the team.
+  template <class Copy>
+  void for_each_layer(ThreadTeam& team, size_t num_blocks, const Copy& copy) const;
   void check(std::span<const int32_t> blocks, std::span<const int32_t> slots) const;
 
   KvCache& cache_;
