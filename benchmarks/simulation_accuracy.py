@@ -7,9 +7,11 @@ it fits a cost model to the steps of the calibration alone, and simulates the ot
 * Requests arrive in the simulation when the client sent them.
 * What HTTP adds to the first token is measured in the calibration and added: the mean difference
   between the client's time to first token and the engine's, under a light load.
-* Machines change their speed. The model is scaled, for each load, by what the steps of the
-  calibrations just before and after it took over what it says of them (``level``; ``own_level`` is
-  the same for the steps of the load itself, which the simulation is not told).
+* Machines change their speed. So each load is simulated twice. ``at_own_speed``: the model is
+  scaled by one number, what the steps of the load took over what the model says of them; what
+  differs then is the simulation's doing. ``foretold``: it is scaled by the same number of the
+  calibrations just before and after, as for a load that is still to come; what differs more than
+  before is due to the machine, whose speed changed in between.
 
 One JSON line about the machine, one about the cost model, then one per load with measured and
 simulated figures and their difference, and a last one with the largest differences.
@@ -174,25 +176,36 @@ def foretell(load: Measured, setup: ReplicaSetup, front_s: float) -> SimulationR
     return dataclasses.replace(result, times=times)
 
 
-def comparison(real: ServingResult, simulated: SimulationResult) -> dict[str, Any]:
-    """Measured and simulated figures, and simulated over measured minus 1."""
-    measured: dict[str, float] = {"output_tokens_per_s": real.output_throughput_per_s}
-    foretold: dict[str, float] = {"output_tokens_per_s": simulated.output_throughput_per_s}
-    summaries = real.summaries(), simulated.summaries()
-    for name, percent in FIGURES:
-        label = f"{name}_p{percent:g}_ms"
-        measured[label], foretold[label] = (
-            each[name].percentile(percent) * 1e3 for each in summaries
-        )
-    return {
-        "finished": len(real.times),
-        "failed": real.num_failed,
-        "measured": {name: round(value, 2) for name, value in measured.items()},
-        "simulated": {name: round(value, 2) for name, value in foretold.items()},
-        "difference": {
-            name: round(foretold[name] / value - 1.0, 4) for name, value in measured.items()
-        },
+def figures(result: ServingResult | SimulationResult) -> dict[str, float]:
+    """What is compared, times in milliseconds."""
+    summaries = result.summaries()
+    return {"output_tokens_per_s": result.output_throughput_per_s} | {
+        f"{name}_p{percent:g}_ms": summaries[name].percentile(percent) * 1e3
+        for name, percent in FIGURES
     }
+
+
+def comparison(
+    measured: dict[str, float], simulated: SimulationResult, level: float
+) -> dict[str, Any]:
+    """Simulated figures, and simulated over measured minus 1."""
+    found = figures(simulated)
+    return {
+        "level": round(level, 4),
+        "simulated": rounded(found, 2),
+        "difference": rounded({name: found[name] / value - 1 for name, value in measured.items()}),
+    }
+
+
+def rounded(values: dict[str, float], digits: int = 4) -> dict[str, float]:
+    """For printing."""
+    return {name: round(value, digits) for name, value in values.items()}
+
+
+def worst_of(lines: Sequence[dict[str, Any]], kind: str) -> dict[str, float]:
+    """The largest difference of each figure."""
+    differences: list[dict[str, float]] = [line[kind]["difference"] for line in lines]
+    return {name: max(abs(each[name]) for each in differences) for name in differences[0]}
 
 
 def arguments() -> argparse.Namespace:
@@ -238,23 +251,28 @@ def main() -> None:
     print(json.dumps(dataclasses.asdict(fit) | found), flush=True)
     engine = EngineOptions(num_kv_blocks=args.num_kv_blocks)
     setup = engine.setup(SchedulerConfig(max_num_seqs=MAX_NUM_SEQS))
-    worst: dict[str, float] = {}
+    lines = []
     for number, (share, load) in enumerate(zip(args.shares, loads, strict=True)):
-        around = records_of(step_log, calibrations[number] + calibrations[number + 1])
-        level = level_of(fit.model, around)
-        own_level = level_of(fit.model, records_of(step_log, [load]))
-        at_level = dataclasses.replace(setup, cost=fit.model.scaled(level))
-        about = {
+        measured = figures(load.result)
+        speeds = {
+            "at_own_speed": [load],
+            "foretold": calibrations[number] + calibrations[number + 1],
+        }
+        line: dict[str, Any] = {
             "share_of_capacity": share,
             "load_average": round(averages[number], 2),
-            "level": round(level, 4),
-            "own_level": round(own_level, 4),
+            "finished": len(load.result.times),
+            "failed": load.result.num_failed,
+            "measured": rounded(measured, 2),
         }
-        line = comparison(load.result, foretell(load, at_level, front_s))
-        print(json.dumps(about | line), flush=True)
-        for name, value in line["difference"].items():
-            worst[name] = max(worst.get(name, 0.0), abs(value))
-    print(json.dumps({"largest_difference": worst}), flush=True)
+        for kind, those in speeds.items():
+            level = level_of(fit.model, records_of(step_log, those))
+            at_level = dataclasses.replace(setup, cost=fit.model.scaled(level))
+            line[kind] = comparison(measured, foretell(load, at_level, front_s), level)
+        lines.append(line)
+        print(json.dumps(line), flush=True)
+    kinds = ("at_own_speed", "foretold")
+    print(json.dumps({"largest_difference": {kind: worst_of(lines, kind) for kind in kinds}}))
 
 
 if __name__ == "__main__":

@@ -116,12 +116,14 @@ def non_negative_least_squares(
     num_columns = matrix.shape[1]
     scale = np.sqrt((matrix * matrix).sum(0))
     scale[scale == 0] = 1.0
-    scaled = matrix / scale
-    best, best_error = np.zeros(num_columns), float(target @ target)
+    # |Q R x - target| is least where |R x - Q' target| is, and R has a handful of rows.
+    basis, triangle = np.linalg.qr(matrix / scale)
+    rotated = basis.T @ target
+    best, best_error = np.zeros(num_columns), float(rotated @ rotated)
     for count in range(1, num_columns + 1):
         for columns in map(list, combinations(range(num_columns), count)):
-            solution = np.linalg.lstsq(scaled[:, columns], target, rcond=None)[0]
-            difference = scaled[:, columns] @ solution - target
+            solution = np.linalg.lstsq(triangle[:, columns], rotated, rcond=None)[0]
+            difference = triangle[:, columns] @ solution - rotated
             error = float(difference @ difference)
             if (solution >= 0).all() and error < best_error:
                 best, best_error = np.zeros(num_columns), error
