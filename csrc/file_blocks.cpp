@@ -10,64 +10,57 @@
 namespace chairlift {
 namespace {
 
-constexpr int kWords = 4;  // of a feature's nibbles in a block: [2 octets][2 parities]
-
 // The 32 values q of a block, as the file's formula has them before any offset is taken off.
 using Values = std::array<uint8_t, kFileBlock>;
 
-// Where word (octet, parity) of a feature lies, in words.
-int word_index(int feature, int octet, int parity) {
-  const int half = feature / 16, quarter = feature / 8 % 2;
-  return ((half * 2 + octet) * 2 + quarter) * 16 + feature % 8 * 2 + parity;
+// Bits [kBits * place, + kBits) of a word.
+template <class Word, int kBits>
+void write_bits(std::byte* words, size_t index, int place, unsigned value) {
+  constexpr unsigned kMask = (1u << kBits) - 1;
+  Word word;
+  std::memcpy(&word, words + sizeof(Word) * index, sizeof(Word));
+  word = static_cast<Word>((word & ~(kMask << kBits * place)) | (value & kMask) << kBits * place);
+  std::memcpy(words + sizeof(Word) * index, &word, sizeof(Word));
 }
 
-// Input of nibble i of word w of a feature.
-int input_of(int w, int i) { return 2 * (w / 2 * 8 + i) + w % 2; }
+template <class Word, int kBits>
+unsigned read_bits(const std::byte* words, size_t index, int place) {
+  Word word;
+  std::memcpy(&word, words + sizeof(Word) * index, sizeof(Word));
+  return static_cast<unsigned>(word) >> kBits * place & ((1u << kBits) - 1);
+}
 
+// The lower four bits: a nibble of a word for each input, which four features share.
 void write_nibbles(std::byte* words, int feature, const Values& q) {
-  for (int w = 0; w < kWords; w++) {
-    uint32_t word = 0;
-    for (int i = 0; i < 8; i++) {
-      word |= (q[static_cast<size_t>(input_of(w, i))] & 15u) << (4 * i);
-    }
-    std::memcpy(words + 4 * word_index(feature, w / 2, w % 2), &word, 4);
+  const size_t first = size_t(feature / 4) * kFileBlock;
+  for (size_t j = 0; j < kFileBlock; j++) {
+    write_bits<uint16_t, 4>(words, first + j, feature % 4, q[j]);
   }
 }
 
 void read_nibbles(const std::byte* words, int feature, Values& q) {
-  for (int w = 0; w < kWords; w++) {
-    uint32_t word;
-    std::memcpy(&word, words + 4 * word_index(feature, w / 2, w % 2), 4);
-    for (int i = 0; i < 8; i++) {
-      q[static_cast<size_t>(input_of(w, i))] = static_cast<uint8_t>(word >> (4 * i) & 15);
-    }
+  const size_t first = size_t(feature / 4) * kFileBlock;
+  for (size_t j = 0; j < kFileBlock; j++) {
+    q[j] = static_cast<uint8_t>(read_bits<uint16_t, 4>(words, first + j, feature % 4));
   }
 }
 
-// The upper two of six bits: one word for each parity.
+// The upper two of six bits: words that sixteen features share.
+size_t pair_word(int feature, size_t input) {
+  return size_t(feature / 16) * kFileBlock + input;
+}
+
 void write_pairs(std::byte* words, int feature, const Values& q) {
-  for (int parity = 0; parity < 2; parity++) {
-    uint32_t word = 0;
-    for (int pair = 0; pair < 16; pair++) {
-      word |= uint32_t(q[static_cast<size_t>(2 * pair + parity)] >> 4) << (2 * pair);
-    }
-    std::memcpy(words + 4 * (feature * 2 + parity), &word, 4);
+  for (size_t j = 0; j < kFileBlock; j++) {
+    write_bits<uint32_t, 2>(words, pair_word(feature, j), feature % 16, q[j] >> 4);
   }
 }
 
 void read_pairs(const std::byte* words, int feature, Values& q) {
-  for (int parity = 0; parity < 2; parity++) {
-    uint32_t word;
-    std::memcpy(&word, words + 4 * (feature * 2 + parity), 4);
-    for (int pair = 0; pair < 16; pair++) {
-      q[static_cast<size_t>(2 * pair + parity)] |=
-          static_cast<uint8_t>((word >> (2 * pair) & 3) << 4);
-    }
+  for (size_t j = 0; j < kFileBlock; j++) {
+    const unsigned pair = read_bits<uint32_t, 2>(words, pair_word(feature, j), feature % 16);
+    q[j] = static_cast<uint8_t>(q[j] | pair << 4);
   }
-}
-
-std::byte* byte_pair(std::byte* bytes, int feature, int pair) {
-  return bytes + (pair * kPanelFeatures + feature) * 2;
 }
 
 // A feature's part of a group: where its header and its blocks lie.
@@ -135,9 +128,7 @@ void write_group(const Place& place, const uint8_t* source) {
   if (place.format == WeightFormat::q6_k) return write_q6_k(place, source);
   std::memcpy(place.header(0), source, 2);
   if (place.format == WeightFormat::q8_0) {
-    for (int pair = 0; pair < 16; pair++) {
-      std::memcpy(byte_pair(place.block(0), place.feature, pair), source + 2 + 2 * pair, 2);
-    }
+    std::memcpy(place.block(0) + place.feature * kFileBlock, source + 2, kFileBlock);
     return;
   }
   const bool has_minimum = place.format == WeightFormat::q4_1;
@@ -158,7 +149,7 @@ void read_block(const Place& place, int index, float* out) {
   Values q;
   if (place.format == WeightFormat::q8_0) {
     for (int i = 0; i < kFileBlock; i++) {
-      const std::byte value = byte_pair(block, place.feature, i / 2)[i % 2];
+      const std::byte value = block[place.feature * kFileBlock + i];
       out[i] = d * static_cast<float>(static_cast<int8_t>(value));
     }
   } else if (place.format == WeightFormat::q6_k) {

@@ -2,22 +2,20 @@
 //
 // A block of the file is 32 weights of one feature with their scales; in Q4_K and Q6_K eight of
 // them make a group with scales of its own. Here the blocks of a panel's 32 features and the same
-// 32 inputs lie together, in the order in which kernels expand them to a tile step of bfloat16
-// ([16 pairs of inputs][32 features][2], see packed_matrix.h):
+// 32 inputs lie together:
 //
-//            header of a group                  a block
-//     Q4_0   half d[32]                         uint32 q[2][2][2][16]                w = d (q - 8)
-//     Q4_1   half d[32], m[32]                  uint32 q[2][2][2][16]                w = d q + m
-//     Q8_0   half d[32]                         int8 q[16 pairs][32][2]              w = d q
-//     Q4_K   half d[32], m[32]                  uint8 s[32], t[32],
-//                                               uint32 q[...]                   w = d s q - m t
-//     Q6_K   half d[32]                         int8 s[2 octets][32], uint32 q[...],
-//                                               uint32 r[2][2][16]          w = d s (q + 16 r - 32)
+//            header of a group         a block
+//     Q4_0   half d[32]                uint16 q[8][32]                            w = d (q - 8)
+//     Q4_1   half d[32], m[32]         uint16 q[8][32]                            w = d q + m
+//     Q8_0   half d[32]                int8 q[32 features][32]                    w = d q
+//     Q4_K   half d[32], m[32]         uint8 s[32], t[32], uint16 q[8][32]        w = d s q - m t
+//     Q6_K   half d[32]                int8 s[2 halves][32], uint16 q[8][32],
+//                                      uint32 r[2][32]                   w = d s (q + 16 r - 32)
 //
-// q holds 4 bits of each weight as [2 halves][2 octets][2 quarters][16 lanes]: lane 2 f + c of
-// quarter s of half h belongs to feature 16 h + 8 s + f, and nibble i of its word to input
-// 2 (8 octet + i) + c. Shifting a vector of words thus gives 16 weights in tile order. r holds 2
-// bits of each as [2 halves][2 quarters][16 lanes], those of pair 8 octet + i at 2 (8 octet + i).
+// q holds 4 bits of each weight as [8 times four features][32 inputs]: nibble i of a word belongs to
+// the i-th of its features. A vector of words is thus, shifted, a feature's 32 indices into a table
+// of its 16 values. r holds 2 bits of each as [2 times sixteen features][32 inputs]. s of Q6_K is
+// that of 16 inputs.
 //
 // Every weight stands for the bfloat16 that the plain format would hold.
 #pragma once

@@ -9,138 +9,120 @@
 
 namespace chairlift::CHAIRLIFT_ISA {
 
-constexpr int64_t kExpandedBlockBytes = 2048;  // [16 pairs][32 features][2] bfloat16
+constexpr int64_t kExpandedBlockBytes = 2048;  // [32 features][32 inputs] bfloat16
+constexpr int kFeatureGroups = 8;              // of four features; parts that a block expands in
 
-// 32 half precision scales, each for the two lanes of its feature: [4 quarters of the panel].
-struct LaneScales {
-  F32x16 quarter[4];
-
-  static CHAIRLIFT_INLINE LaneScales load(const std::byte* halves) {
-    return spread(load_f16(halves), load_f16(halves + 32));
+// A number for each feature of a panel, to be broadcast one by one.
+class FeatureScales {
+ public:
+  FeatureScales() = default;
+  static CHAIRLIFT_INLINE FeatureScales load(const std::byte* halves) {
+    return {load_f16(halves), load_f16(halves + 32)};
   }
   // Scales of a group times `kSign` times those of a block.
   template <int kSign>
-  static CHAIRLIFT_INLINE LaneScales load_product(const std::byte* halves,
-                                                  const std::byte* bytes) {
+  static CHAIRLIFT_INLINE FeatureScales load_product(const std::byte* halves,
+                                                     const std::byte* bytes) {
     const F32x16 sign = broadcast(kSign);
-    return spread(mul(mul(load_f16(halves), sign), load_int8(bytes)),
-                  mul(mul(load_f16(halves + 32), sign), load_int8(bytes + 16)));
+    return {mul(mul(load_f16(halves), sign), load_int8(bytes)),
+            mul(mul(load_f16(halves + 32), sign), load_int8(bytes + 16))};
   }
+  CHAIRLIFT_INLINE F32x16 operator[](int feature) const { return broadcast(values_[feature]); }
 
  private:
-  static CHAIRLIFT_INLINE LaneScales spread(F32x16 low, F32x16 high) {
-    alignas(64) float wide[kPanelFeatures];
-    store(wide, low);
-    store(wide + 16, high);
-    return {{load_twice(wide), load_twice(wide + 8), load_twice(wide + 16),
-             load_twice(wide + 24)}};
+  CHAIRLIFT_INLINE FeatureScales(F32x16 low, F32x16 high) {
+    store(values_, low);
+    store(values_ + kLanes, high);
+    // Else compilers replace broadcasts from memory by permutations, whose port is busy enough.
+    asm volatile("" : "+m"(values_));
   }
+
+  alignas(64) float values_[kPanelFeatures];
 };
 
-// w = d q + m (Q4_1) or, without minima, d (q - 8) (Q4_0).
+static CHAIRLIFT_INLINE F32x16 counting_up(float from) {
+  alignas(64) static constexpr float kNumbers[kLanes] = {0, 1, 2,  3,  4,  5,  6,  7,
+                                                         8, 9, 10, 11, 12, 13, 14, 15};
+  return add(load(kNumbers), broadcast(from));
+}
+
+// Weights of 4 bits: w = d q + m (Q4_1, Q4_K) or, without minima, d (q - 8) (Q4_0).
 template <bool kHasMinimum>
 struct Nibbles {
-  U32x16 words;
-  F32x16 d, m;
+  FeatureScales d, m;
+  const std::byte* words;
 
-  template <int kIndex>
-  CHAIRLIFT_INLINE F32x16 weights() const {
-    if constexpr (kHasMinimum) return fmadd(d, nibbles<4 * kIndex, 0>(words), m);
-    return mul(d, nibbles<4 * kIndex, -8>(words));
+  CHAIRLIFT_INLINE F32x16 values(int feature) const {
+    if constexpr (kHasMinimum) return fmadd(d[feature], counting_up(0), m[feature]);
+    return mul(d[feature], counting_up(-8));
+  }
+  template <int kGroup>
+  CHAIRLIFT_INLINE void expand(bf16* to) const {
+    constexpr int kFirst = 4 * kGroup;
+    const WordIndices indices = WordIndices::load(words + 64 * kGroup);
+    const ValuePair low(values(kFirst), values(kFirst + 1));
+    low.store_first<0>(to, indices);
+    low.store_second<4>(to + kFileBlock, indices);
+    const ValuePair high(values(kFirst + 2), values(kFirst + 3));
+    high.store_first<8>(to + 2 * kFileBlock, indices);
+    high.store_second<12>(to + 3 * kFileBlock, indices);
   }
 };
 
-// Eight pairs of inputs for 16 features, from pair kIndex on.
-template <int kIndex, bool kHasMinimum>
-static CHAIRLIFT_INLINE void expand_octet(const Nibbles<kHasMinimum>& low,
-                                          const Nibbles<kHasMinimum>& high, bf16* to) {
-  store_two_bf16(to, low.template weights<kIndex>(), high.template weights<kIndex>());
-  if constexpr (kIndex < 7) expand_octet<kIndex + 1>(low, high, to + 2 * kPanelFeatures);
-}
+// w = d q, q signed.
+struct Bytes {
+  FeatureScales d;
+  const std::byte* bytes;
 
-template <bool kHasMinimum>
-static CHAIRLIFT_INLINE void expand_nibbles(const LaneScales& d, const LaneScales& m,
-                                            const std::byte* words, bf16* to) {
-#pragma GCC unroll 2
-  for (int half = 0; half < 2; half++) {
-#pragma GCC unroll 2
-    for (int octet = 0; octet < 2; octet++) {
-      const int quarter = 2 * half;
-      const Nibbles<kHasMinimum> low = {load_words(words), d.quarter[quarter], m.quarter[quarter]};
-      const Nibbles<kHasMinimum> high = {load_words(words + 64), d.quarter[quarter + 1],
-                                         m.quarter[quarter + 1]};
-      expand_octet<0>(low, high, to + 32 * half + 8 * octet * 2 * kPanelFeatures);
-      words += 128;
+  template <int kGroup>
+  CHAIRLIFT_INLINE void expand(bf16* to) const {
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+      const int feature = 4 * kGroup + i;
+      const std::byte* q = bytes + feature * kFileBlock;
+      store_two_bf16(to + i * kFileBlock, mul(d[feature], load_int8(q)),
+                     mul(d[feature], load_int8(q + kLanes)));
     }
   }
-}
+};
 
-// w = d (q + 16 r - 32), r at bits 2 (8 octet + index).
+// w = d (q + 16 r - 32), with a d for each half of the inputs.
 struct SixBits {
-  U32x16 nibble_words, pair_words;
-  F32x16 d;
+  FeatureScales d[2];
+  const std::byte* words;
+  const std::byte* pairs;
 
-  template <int kOctet, int kIndex>
+  template <int kFeature, int kHalf>
   CHAIRLIFT_INLINE F32x16 weights() const {
-    return mul(d, add(nibbles<4 * kIndex, -32>(nibble_words),
-                      sixteens<2 * (8 * kOctet + kIndex)>(pair_words)));
+    const U32x16 nibble_words = widen_halves(words + 64 * (kFeature / 4) + 32 * kHalf);
+    const U32x16 pair_words = load_words(pairs + 128 * (kFeature / 16) + 64 * kHalf);
+    return mul(d[kHalf][kFeature], add(nibbles<4 * (kFeature % 4), -32>(nibble_words),
+                                       sixteens<2 * (kFeature % 16)>(pair_words)));
+  }
+  template <int kGroup, int kIndex = 0>
+  CHAIRLIFT_INLINE void expand(bf16* to) const {
+    constexpr int kFeature = 4 * kGroup + kIndex;
+    store_two_bf16(to, weights<kFeature, 0>(), weights<kFeature, 1>());
+    if constexpr (kIndex < 3) expand<kGroup, kIndex + 1>(to + kFileBlock);
   }
 };
 
-template <int kOctet, int kIndex = 0>
-static CHAIRLIFT_INLINE void expand_octet_of_six_bits(const SixBits& low, const SixBits& high,
-                                                      bf16* to) {
-  store_two_bf16(to, low.weights<kOctet, kIndex>(), high.weights<kOctet, kIndex>());
-  if constexpr (kIndex < 7) {
-    expand_octet_of_six_bits<kOctet, kIndex + 1>(low, high, to + 2 * kPanelFeatures);
-  }
-}
-
-// All of one octet: 16 inputs, which share their scales.
-template <int kOctet>
-static CHAIRLIFT_INLINE void expand_six_bits(const std::byte* halves, const std::byte* block,
-                                             bf16* to) {
-  const LaneScales d =
-      LaneScales::load_product<1>(halves, block + kOctet * kPanelFeatures);
-#pragma GCC unroll 2
-  for (int half = 0; half < 2; half++) {
-    const std::byte* words = block + 64 + (2 * half + kOctet) * 128;
-    const std::byte* pairs = block + 64 + 512 + half * 128;
-    const SixBits low = {load_words(words), load_words(pairs), d.quarter[2 * half]};
-    const SixBits high = {load_words(words + 64), load_words(pairs + 64), d.quarter[2 * half + 1]};
-    expand_octet_of_six_bits<kOctet>(low, high, to + 32 * half + 8 * kOctet * 2 * kPanelFeatures);
-  }
-}
-
-static CHAIRLIFT_INLINE void expand_bytes(const LaneScales& d, const std::byte* bytes, bf16* to) {
-  for (int pair = 0; pair < 16; pair++) {
-#pragma GCC unroll 2
-    for (int half = 0; half < 2; half++) {
-      store_two_bf16(to, mul(d.quarter[2 * half], load_int8(bytes)),
-                     mul(d.quarter[2 * half + 1], load_int8(bytes + 16)));
-      bytes += 32;
-      to += 32;
-    }
-  }
-}
-
-// One block of 32 features x 32 inputs, of the group with this header, to kExpandedBlockBytes.
 template <WeightFormat kFormat>
-static CHAIRLIFT_INLINE void expand_block(const std::byte* header, const std::byte* block,
-                                          std::byte* to) {
-  bf16* out = reinterpret_cast<bf16*>(to);
+static CHAIRLIFT_INLINE auto open_block(const std::byte* header, const std::byte* block) {
   if constexpr (kFormat == WeightFormat::q4_0) {
-    expand_nibbles<false>(LaneScales::load(header), {}, block, out);
+    return Nibbles<false>{FeatureScales::load(header), {}, block};
   } else if constexpr (kFormat == WeightFormat::q4_1) {
-    expand_nibbles<true>(LaneScales::load(header), LaneScales::load(header + 64), block, out);
+    return Nibbles<true>{FeatureScales::load(header), FeatureScales::load(header + 64), block};
   } else if constexpr (kFormat == WeightFormat::q8_0) {
-    expand_bytes(LaneScales::load(header), block, out);
+    return Bytes{FeatureScales::load(header), block};
   } else if constexpr (kFormat == WeightFormat::q4_k) {
-    expand_nibbles<true>(LaneScales::load_product<1>(header, block),
-                         LaneScales::load_product<-1>(header + 64, block + 32), block + 64, out);
+    return Nibbles<true>{FeatureScales::load_product<1>(header, block),
+                         FeatureScales::load_product<-1>(header + 64, block + 32), block + 64};
   } else {
-    expand_six_bits<0>(header, block, out);
-    expand_six_bits<1>(header, block, out);
+    return SixBits{{FeatureScales::load_product<1>(header, block),
+                    FeatureScales::load_product<1>(header, block + 32)},
+                   block + 64,
+                   block + 64 + 512};
   }
 }
 
@@ -151,8 +133,11 @@ class BlockCursor {
   explicit BlockCursor(const std::byte* panel = nullptr)
       : header_(panel), block_(panel + kLayout.header_bytes) {}
 
-  CHAIRLIFT_INLINE void expand(std::byte* to) {
-    expand_block<kFormat>(header_, block_, to);
+  // The block that the cursor stands at, to be expanded group by group:
+  // expand<kGroup>(to) writes [4 features][32 inputs].
+  CHAIRLIFT_INLINE auto block() const { return open_block<kFormat>(header_, block_); }
+
+  CHAIRLIFT_INLINE void advance() {
     block_ += kLayout.block_bytes;
     if constexpr (kLayout.group_blocks > 1) {
       if (++index_ < kLayout.group_blocks) return;
@@ -169,5 +154,26 @@ class BlockCursor {
   const std::byte* block_;
   int index_ = 0;
 };
+
+template <int kGroup = 0, class Block>
+static CHAIRLIFT_INLINE void expand_groups(const Block& block, bf16* to) {
+  block.template expand<kGroup>(to + kGroup * 4 * kFileBlock);
+  if constexpr (kGroup + 1 < kFeatureGroups) expand_groups<kGroup + 1>(block, to);
+}
+
+// From a block, [32 features][32 inputs], to a tile step, [16 pairs of inputs][32 features][2].
+static CHAIRLIFT_INLINE void pair_inputs(const std::byte* block, std::byte* step) {
+  constexpr int64_t kFeatureBytes = 2 * kFileBlock, kPairBytes = 4 * kPanelFeatures;
+  transpose_words(block, kFeatureBytes, step, kPairBytes);
+  transpose_words(block + kHalfPanel * kFeatureBytes, kFeatureBytes, step + 64, kPairBytes);
+}
+
+// Expands the block that a cursor stands at to a tile step.
+template <WeightFormat kFormat>
+static CHAIRLIFT_INLINE void expand_to_step(const BlockCursor<kFormat>& cursor, std::byte* step) {
+  alignas(64) std::byte rows[kExpandedBlockBytes];
+  expand_groups(cursor.block(), reinterpret_cast<bf16*>(rows));
+  pair_inputs(rows, step);
+}
 
 }  // namespace chairlift::CHAIRLIFT_ISA

@@ -15,17 +15,17 @@ constexpr int kTileRows = 16;
 constexpr int64_t kPanelStepBytes = 2048;  // one tile step of a panel: two B tiles
 constexpr int64_t kPanelRowBytes = 128;    // between rows of a B tile
 
-// All eight tiles 16 rows of 64 bytes; while this lives on a thread.
+// Eight tiles of 16 rows, tiles 0 to 5 of `bytes` and 6 and 7 of 64; while this lives on a thread.
 class TileRegisters {
  public:
-  TileRegisters() {
+  explicit TileRegisters(int bytes = 64) {
     alignas(64) struct {
       uint8_t palette = 1, start_row = 0, reserved[14] = {};
       uint16_t row_bytes[16] = {};
       uint8_t rows[16] = {};
     } config;
     for (int tile = 0; tile < 8; tile++) {
-      config.row_bytes[tile] = 64;
+      config.row_bytes[tile] = static_cast<uint16_t>(tile < 6 ? bytes : 64);
       config.rows[tile] = kTileRows;
     }
     // g++ 12's intrinsic does not tell the compiler that it reads the struct.

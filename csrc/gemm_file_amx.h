@@ -4,121 +4,14 @@
 // that both work at once. The tile products are those of gemm_amx.h, in the same order.
 #pragma once
 
-#include "file_blocks_expand.h"
-#include "gemm_amx.h"
+#include "gemm_file_few.h"
 
 namespace chairlift::CHAIRLIFT_ISA {
 
 static_assert(kExpandedBlockBytes == kPanelStepBytes);
 
-template <int kLines>
-static CHAIRLIFT_INLINE void prefetch_lines(const std::byte* at) {
-#pragma GCC unroll 32
-  for (int i = 0; i < kLines; i++) __builtin_prefetch(at + 64 * i, 0, 2);
-}
-
-// Panels of one matrix as a member works on them; `next`: the panel it will probably want after
-// this one, or null; `ahead`: where it will read weights then, in this matrix or another.
-struct PanelOrder {
-  const std::byte* panel = nullptr;
-  const std::byte* next = nullptr;
-  const std::byte* ahead = nullptr;
-
-  PanelOrder() = default;
-  PanelOrder(const PackedMatrix& weights, const GemmBlock& block)
-      : panel(weights.panel(block.panel)), ahead(block.ahead) {
-    if (ahead >= weights.data && ahead < weights.data + weights.bytes()) next = ahead;
-  }
-};
-
-// Expands the blocks of a panel from front to back, and fetches memory some way ahead of them.
-template <WeightFormat kFormat>
-class BlockReader {
- public:
-  explicit BlockReader(const PackedMatrix& weights)
-      : panel_bytes_(static_cast<int64_t>(weights.panel_bytes())),
-        num_blocks_(weights.in_features / kFileBlock),
-        fetch_distance_(panel_bytes_ < kFetchDistance ? panel_bytes_ : kFetchDistance) {}
-
-  bool at_end() const { return num_left_ == 0; }
-  void open(const std::byte* panel) {
-    cursor_ = BlockCursor<kFormat>(panel);
-    num_left_ = num_blocks_;
-    fetched_ = panel + fetch_distance_;
-    end_ = panel + panel_bytes_;
-  }
-  // `ahead`: where to go on fetching behind the panel's end.
-  CHAIRLIFT_INLINE void expand(std::byte* to, const std::byte* ahead) {
-    prefetch_lines<kBytes / 64>(fetched_ < end_ ? fetched_ : ahead + (fetched_ - end_));
-    fetched_ += kBytes;
-    cursor_.expand(to);
-    num_left_--;
-  }
-
- private:
-  static constexpr FileLayout kLayout = file_layout(kFormat);
-  // A block with its share of the header, rounded up: lines fetched twice do no harm.
-  static constexpr int kBytes =
-      (kLayout.group_bytes() / kLayout.group_blocks + 63) / 64 * 64;
-  static constexpr int64_t kFetchDistance = 16384 / kBytes * kBytes;
-
-  const int64_t panel_bytes_;
-  const int num_blocks_;
-  const int64_t fetch_distance_;
-  BlockCursor<kFormat> cursor_;
-  int num_left_ = 0;
-  const std::byte* fetched_ = nullptr;
-  const std::byte* end_ = nullptr;
-};
-
-// Blocks for up to 32 rows: each is used once, out of a small ring in the L1 cache.
-template <WeightFormat kFormat>
-class RingFeed {
- public:
-  RingFeed(const PackedMatrix& weights, std::byte* ring)
-      : reader_(weights),
-        ring_(ring),
-        lead_(weights.in_features / kFileBlock < kMaxLead ? weights.in_features / kFileBlock
-                                                          : kMaxLead) {}
-
-  void begin_panel(const PanelOrder& order) {
-    order_ = order;
-    if (opened_ == order.panel) return;  // its first blocks are in the ring already
-    opened_ = order.panel;
-    reader_.open(order.panel);
-    used_ = num_expanded_ = 0;
-    while (num_expanded_ < lead_) expand_one();
-  }
-  void begin_pass() {}
-
-  CHAIRLIFT_INLINE const std::byte* step() {
-    if (reader_.at_end() && order_.next != nullptr) {
-      opened_ = order_.next;
-      reader_.open(opened_);
-      order_.next = nullptr;
-    }
-    if (!reader_.at_end()) expand_one();
-    return at(used_++);
-  }
-
- private:
-  static constexpr int kMaxLead = 4, kBlocks = 8;
-  static_assert(kBlocks * kExpandedBlockBytes <= kMinExpandedBytes);
-
-  CHAIRLIFT_INLINE std::byte* at(int64_t block) const {
-    return ring_ + block % kBlocks * kExpandedBlockBytes;
-  }
-  CHAIRLIFT_INLINE void expand_one() { reader_.expand(at(num_expanded_++), order_.ahead); }
-
-  BlockReader<kFormat> reader_;
-  std::byte* const ring_;
-  const int lead_;
-  PanelOrder order_;
-  const std::byte* opened_ = nullptr;
-  int64_t used_ = 0, num_expanded_ = 0;
-};
-
-// Panels for more rows: each is used by several passes, during which the next one is expanded.
+// Panels for more than 32 rows: each is used by several passes, during which the next one is
+// expanded.
 template <WeightFormat kFormat>
 class PanelFeed {
  public:
@@ -155,7 +48,9 @@ class PanelFeed {
     reader_.open(panel);
   }
   CHAIRLIFT_INLINE void expand_one() {
-    reader_.expand(next_ + kExpandedBlockBytes * num_expanded_++, order_.ahead);
+    alignas(64) std::byte rows[kExpandedBlockBytes];
+    expand_groups(reader_.take(order_.ahead), reinterpret_cast<bf16*>(rows));
+    pair_inputs(rows, next_ + kExpandedBlockBytes * num_expanded_++);
   }
   BlockReader<kFormat> reader_;
   std::byte* current_;
@@ -215,14 +110,14 @@ static __attribute__((noinline)) void multiply_fed_tiles(const GemmCall& call, c
 }
 
 template <WeightFormat kFormat, Epilogue kEpilogue>
-class FileTileGemm {
+class ManyRowsGemm {
  public:
-  explicit FileTileGemm(const GemmCall& call)
+  explicit ManyRowsGemm(const GemmCall& call)
       : call_(call),
-        ring_(*call.weights, expanded()),
-        panels_(*call.weights, expanded()) {}
+        feed_(*call.weights, call.scratch + gemm_row_scratch_bytes(call.weights->padded_in())) {}
 
   void run() {
+    const TileRegisters registers;
     for_each_block<kTallRows>(call_, kRowsPerBlock,
                               [this](const GemmBlock& block) { multiply_panel(block); });
     pending_.finish_all(call_);
@@ -234,53 +129,52 @@ class FileTileGemm {
 
   using Block = PendingBlock<kEpilogue, bf16>;
 
-  std::byte* expanded() const {
-    return call_.scratch + gemm_row_scratch_bytes(call_.weights->padded_in());
-  }
-
   void multiply_panel(const GemmBlock& block) {
-    const PanelOrder order(*call_.weights, block);
-    // All blocks of a call have about as many rows, so that one feed serves all but the last.
-    if (call_.num_rows <= kTallRows) {
-      ring_.begin_panel(order);
-      multiply(block.panel, block.first_row, block.end_row, ring_);
-      return;
-    }
-    panels_.begin_panel(order, (block.end_row - block.first_row + kTallRows - 1) / kTallRows);
+    feed_.begin_panel(PanelOrder(*call_.weights, block),
+                      (block.end_row - block.first_row + kTallRows - 1) / kTallRows);
     for (int row = block.first_row; row < block.end_row; row += kTallRows) {
-      panels_.begin_pass();
+      feed_.begin_pass();
       const int end = row + kTallRows < block.end_row ? row + kTallRows : block.end_row;
-      multiply(block.panel, row, end, panels_);
+      multiply(block.panel, row, end);
     }
   }
 
-  template <class Feed>
-  void multiply(int panel, int row, int end, Feed& feed) {
+  void multiply(int panel, int row, int end) {
     const Block block = {sums_[turn_], row, end, panel};
     turn_ ^= 1;
-    end - row > kTileRows ? multiply_fed_tiles<true>(call_, block, feed, pending_)
-                          : multiply_fed_tiles<false>(call_, block, feed, pending_);
+    end - row > kTileRows ? multiply_fed_tiles<true>(call_, block, feed_, pending_)
+                          : multiply_fed_tiles<false>(call_, block, feed_, pending_);
     pending_ = block;
   }
 
   const GemmCall& call_;
-  RingFeed<kFormat> ring_;
-  PanelFeed<kFormat> panels_;
+  PanelFeed<kFormat> feed_;
   Block pending_;
   int turn_ = 0;
   alignas(64) float sums_[2][kTallRows * kPanelFeatures];
 };
 
+template <WeightFormat kFormat, Epilogue kEpilogue>
+static void multiply_file_blocks(const GemmCall& call) {
+  if (call.num_rows == 1) return FewRowsGemm<kFormat, kEpilogue, OneRow>(call).run();
+  if (call.num_rows <= kTileRows) {
+    return FewRowsGemm<kFormat, kEpilogue, SomeRows<false>>(call).run();
+  }
+  if (call.num_rows <= 2 * kTileRows) {
+    return FewRowsGemm<kFormat, kEpilogue, SomeRows<true>>(call).run();
+  }
+  ManyRowsGemm<kFormat, kEpilogue>(call).run();
+}
+
 template <WeightFormat kFormat>
 static void gemm_on_file_blocks(const GemmCall& call) {
-  const TileRegisters registers;
   switch (call.epilogue) {
     case Epilogue::store:
-      return FileTileGemm<kFormat, Epilogue::store>(call).run();
+      return multiply_file_blocks<kFormat, Epilogue::store>(call);
     case Epilogue::add:
-      return FileTileGemm<kFormat, Epilogue::add>(call).run();
+      return multiply_file_blocks<kFormat, Epilogue::add>(call);
     case Epilogue::silu_mul:
-      return FileTileGemm<kFormat, Epilogue::silu_mul>(call).run();
+      return multiply_file_blocks<kFormat, Epilogue::silu_mul>(call);
   }
 }
 

@@ -21,7 +21,8 @@ struct FileWeights : ExpandedWeights {
     BlockCursor<kFormat> cursor(w.panel(index));
     std::byte* to = expanded;
     for (int k = 0; k < w.in_features; k += kFileBlock) {
-      cursor.expand(to);
+      expand_to_step(cursor, to);
+      cursor.advance();
       to += kExpandedBlockBytes;
     }
     return expanded;

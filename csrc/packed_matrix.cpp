@@ -65,8 +65,10 @@ void write_feature(const PackedMatrix& matrix, int feature, float* row) {
 void pack_rows(const SourceRows& source, FeatureRange range, const PackedMatrix& matrix,
                ThreadTeam& team) {
   const size_t stride = row_bytes(source.type, source.num_cols);
-  // Members take whole groups of 16 rows: mostly also whole cache lines of the packed matrix.
-  const int64_t num_groups = round_up(source.num_rows, kHalfPanel) / kHalfPanel;
+  // Members take the rows of whole groups of 16 features: mostly whole cache lines of the packed
+  // matrix, and never parts of words that features share.
+  const int64_t before = range.panel_stride == 1 ? range.first % kHalfPanel : 0;
+  const int64_t num_groups = round_up(source.num_rows + before, kHalfPanel) / kHalfPanel;
   // Buffers for each member; made here because a member has nobody to throw to.
   const size_t members = static_cast<size_t>(team.size());
   const size_t columns = static_cast<size_t>(round_up(source.num_cols + 1, kRotationBlock));
@@ -75,8 +77,8 @@ void pack_rows(const SourceRows& source, FeatureRange range, const PackedMatrix&
   team.run([&](int tid) {
     std::vector<float>& row = rows[static_cast<size_t>(tid)];
     const Share groups = share_of(num_groups, tid, team.size());
-    const int64_t end = std::min<int64_t>(groups.end * kHalfPanel, source.num_rows);
-    for (int64_t r = groups.begin * kHalfPanel; r < end; r++) {
+    const int64_t end = std::min<int64_t>(groups.end * kHalfPanel - before, source.num_rows);
+    for (int64_t r = std::max<int64_t>(groups.begin * kHalfPanel - before, 0); r < end; r++) {
       const int dst = static_cast<int>(r);
       const uint8_t* src = source.data + stride * static_cast<size_t>(source.source_row(dst));
       if (is_file_format(matrix.format)) {

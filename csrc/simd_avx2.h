@@ -123,8 +123,8 @@ static CHAIRLIFT_INLINE F32x16 load_bf16(const bf16* p) {
   };
   return {widen(p), widen(p + 8)};
 }
-// Rounds to nearest, ties to even.
-static CHAIRLIFT_INLINE void store_bf16(bf16* p, F32x16 v) {
+// 16 bfloat16, rounded to nearest, ties to even.
+static CHAIRLIFT_INLINE __m256i round_to_bf16(F32x16 v) {
   const auto narrow = [](__m256 x) {
     const __m256i raw = _mm256_castps_si256(x);
     const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(raw, 16), _mm256_set1_epi32(1));
@@ -136,13 +136,21 @@ static CHAIRLIFT_INLINE void store_bf16(bf16* p, F32x16 v) {
         _mm256_blendv_ps(_mm256_castsi256_ps(rounded), _mm256_castsi256_ps(quiet), nan);
     return _mm256_srli_epi32(_mm256_castps_si256(chosen), 16);
   };
-  const __m256i packed = _mm256_packus_epi32(narrow(v.lo), narrow(v.hi));
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(packed, 0xd8));
+  return _mm256_permute4x64_epi64(_mm256_packus_epi32(narrow(v.lo), narrow(v.hi)), 0xd8);
+}
+static CHAIRLIFT_INLINE void store_bf16(bf16* p, F32x16 v) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), round_to_bf16(v));
 }
 
 static CHAIRLIFT_INLINE U32x16 load_words(const void* p) {
   const __m256i* words = static_cast<const __m256i*>(p);
   return {_mm256_loadu_si256(words), _mm256_loadu_si256(words + 1)};
+}
+// Widens 16 unsigned numbers of 16 bits.
+static CHAIRLIFT_INLINE U32x16 widen_halves(const void* p) {
+  const __m128i* halves = static_cast<const __m128i*>(p);
+  return {_mm256_cvtepu16_epi32(_mm_loadu_si128(halves)),
+          _mm256_cvtepu16_epi32(_mm_loadu_si128(halves + 1))};
 }
 static CHAIRLIFT_INLINE U32x16 broadcast_word(uint32_t v) {
   const __m256i all = _mm256_set1_epi32(static_cast<int>(v));
@@ -178,12 +186,6 @@ static CHAIRLIFT_INLINE F32x16 load_int8(const void* p) {
   };
   return {widen(0), widen(8)};
 }
-// Each of 8 numbers twice: lanes 2 i and 2 i + 1 are p[i].
-static CHAIRLIFT_INLINE F32x16 load_twice(const float* p) {
-  const __m256 all = _mm256_loadu_ps(p);
-  return {_mm256_permutevar8x32_ps(all, _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3)),
-          _mm256_permutevar8x32_ps(all, _mm256_setr_epi32(4, 4, 5, 5, 6, 6, 7, 7))};
-}
 // Bits [kShift, kShift + 4) of each word, as a number of 0..15, plus kFirst.
 template <int kShift, int kFirst>
 static CHAIRLIFT_INLINE F32x16 nibbles(U32x16 words) {
@@ -198,6 +200,66 @@ static CHAIRLIFT_INLINE void store_two_bf16(bf16* p, F32x16 a, F32x16 b) {
   store_bf16(p, a);
   store_bf16(p + 16, b);
 }
+
+// 32 words of 16 bits, four bits of which are an index.
+struct WordIndices {
+  __m256i lo, hi;
+
+  static CHAIRLIFT_INLINE WordIndices load(const void* p) {
+    const __m256i* words = static_cast<const __m256i*>(p);
+    return {_mm256_loadu_si256(words), _mm256_loadu_si256(words + 1)};
+  }
+};
+// Two tables of 16 numbers, rounded as store_bf16 does. store_...() writes the 32 bfloat16 that
+// bits [kShift, kShift + 4) of the indices stand for in the first or second table.
+class ValuePair {
+ public:
+  CHAIRLIFT_INLINE ValuePair(F32x16 first, F32x16 second) : first_(first), second_(second) {}
+
+  template <int kShift>
+  CHAIRLIFT_INLINE void store_first(bf16* p, WordIndices at) const {
+    first_.template look_up<kShift>(p, at);
+  }
+  template <int kShift>
+  CHAIRLIFT_INLINE void store_second(bf16* p, WordIndices at) const {
+    second_.template look_up<kShift>(p, at);
+  }
+
+ private:
+  // The lower and the upper bytes, for a shuffle of bytes.
+  struct Table {
+    __m256i lower, upper;
+
+    explicit CHAIRLIFT_INLINE Table(F32x16 values) {
+      const __m256i v = round_to_bf16(values);
+      const __m256i bytes = _mm256_permute4x64_epi64(
+          _mm256_packus_epi16(_mm256_and_si256(v, _mm256_set1_epi16(0xff)),
+                              _mm256_srli_epi16(v, 8)),
+          0xd8);
+      lower = _mm256_permute2x128_si256(bytes, bytes, 0x00);
+      upper = _mm256_permute2x128_si256(bytes, bytes, 0x11);
+    }
+    // An index with its top bit set stands for a byte of zero.
+    CHAIRLIFT_INLINE __m256i values_of(__m256i indices) const {
+      const __m256i in_lower = _mm256_or_si256(indices, _mm256_set1_epi16(-0x8000));
+      const __m256i in_upper =
+          _mm256_or_si256(_mm256_slli_epi16(indices, 8), _mm256_set1_epi16(0x80));
+      return _mm256_or_si256(_mm256_shuffle_epi8(lower, in_lower),
+                             _mm256_shuffle_epi8(upper, in_upper));
+    }
+    template <int kShift>
+    CHAIRLIFT_INLINE void look_up(bf16* p, WordIndices at) const {
+      const auto part = [this](__m256i words) {
+        return values_of(
+            _mm256_and_si256(_mm256_srli_epi16(words, kShift), _mm256_set1_epi16(15)));
+      };
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), part(at.lo));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(p) + 1, part(at.hi));
+    }
+  };
+
+  Table first_, second_;
+};
 
 // Lane i gets lane i ^ kDistance, a power of two.
 template <int kDistance>
@@ -264,6 +326,40 @@ static CHAIRLIFT_INLINE F32x16 sixteens(U32x16 words) {
     return _mm256_cvtepi32_ps(_mm256_slli_epi32(low, 4));
   };
   return {part(words.lo), part(words.hi)};
+}
+
+// Four words of a row and of the fourth behind it.
+static CHAIRLIFT_INLINE __m256i load_quarters(const std::byte* at, int64_t stride) {
+  return _mm256_inserti128_si256(
+      _mm256_castsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at))),
+      _mm_loadu_si128(reinterpret_cast<const __m128i*>(at + 4 * stride)), 1);
+}
+// Eight rows of four words become four of eight; strides in bytes.
+static CHAIRLIFT_INLINE void transpose_quarters(const std::byte* from, int64_t from_stride,
+                                                std::byte* to, int64_t to_stride) {
+  const __m256i a = load_quarters(from, from_stride);
+  const __m256i b = load_quarters(from + from_stride, from_stride);
+  const __m256i c = load_quarters(from + 2 * from_stride, from_stride);
+  const __m256i d = load_quarters(from + 3 * from_stride, from_stride);
+  const __m256i ab = _mm256_unpacklo_epi32(a, b), ab_high = _mm256_unpackhi_epi32(a, b);
+  const __m256i cd = _mm256_unpacklo_epi32(c, d), cd_high = _mm256_unpackhi_epi32(c, d);
+  const auto put = [=](int row, __m256i v) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + row * to_stride), v);
+  };
+  put(0, _mm256_unpacklo_epi64(ab, cd));
+  put(1, _mm256_unpackhi_epi64(ab, cd));
+  put(2, _mm256_unpacklo_epi64(ab_high, cd_high));
+  put(3, _mm256_unpackhi_epi64(ab_high, cd_high));
+}
+// Transposes 16 rows of 16 words; strides in bytes.
+static CHAIRLIFT_INLINE void transpose_words(const std::byte* from, int64_t from_stride,
+                                             std::byte* to, int64_t to_stride) {
+#pragma GCC unroll 4
+  for (int quarter = 0; quarter < 4; quarter++) {
+    std::byte* out = to + 4 * quarter * to_stride;
+    transpose_quarters(from + 16 * quarter, from_stride, out, to_stride);
+    transpose_quarters(from + 16 * quarter + 8 * from_stride, from_stride, out + 32, to_stride);
+  }
 }
 
 }  // namespace chairlift::CHAIRLIFT_ISA

@@ -77,22 +77,36 @@ static CHAIRLIFT_INLINE F32x16 load_bf16(const bf16* p) {
   const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }
-// Rounds to nearest, ties to even. With AVX512_BF16 subnormal inputs become zero.
-static CHAIRLIFT_INLINE void store_bf16(bf16* p, F32x16 v) {
+// 16 bfloat16, rounded to nearest, ties to even. With AVX512_BF16 subnormal inputs become zero.
+static CHAIRLIFT_INLINE __m256i round_to_bf16(F32x16 v) {
 #if defined(__AVX512BF16__)
-  const __m256i bits = reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v));
+  return reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v));
 #else
   const __m512i raw = _mm512_castps_si512(v);
   const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(raw, 16), _mm512_set1_epi32(1));
   const __m512i rounded = _mm512_add_epi32(raw, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
   const __m512i quiet = _mm512_or_si512(raw, _mm512_set1_epi32(0x400000));
   const __m512i chosen = _mm512_mask_blend_epi32(is_nan(v), rounded, quiet);
-  const __m256i bits = _mm512_cvtepi32_epi16(_mm512_srli_epi32(chosen, 16));
+  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(chosen, 16));
 #endif
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), bits);
+}
+static CHAIRLIFT_INLINE void store_bf16(bf16* p, F32x16 v) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), round_to_bf16(v));
+}
+// Both, a first.
+static CHAIRLIFT_INLINE __m512i round_two_to_bf16(F32x16 a, F32x16 b) {
+#if defined(__AVX512BF16__)
+  return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a));
+#else
+  return _mm512_inserti64x4(_mm512_castsi256_si512(round_to_bf16(a)), round_to_bf16(b), 1);
+#endif
 }
 
 static CHAIRLIFT_INLINE U32x16 load_words(const void* p) { return _mm512_loadu_si512(p); }
+// Widens 16 unsigned numbers of 16 bits.
+static CHAIRLIFT_INLINE U32x16 widen_halves(const void* p) {
+  return _mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
+}
 static CHAIRLIFT_INLINE U32x16 broadcast_word(uint32_t v) {
   return _mm512_set1_epi32(static_cast<int>(v));
 }
@@ -125,11 +139,6 @@ static CHAIRLIFT_INLINE F32x16 load_int8(const void* p) {
   return _mm512_cvtepi32_ps(
       _mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))));
 }
-// Each of 8 numbers twice: lanes 2 i and 2 i + 1 are p[i].
-static CHAIRLIFT_INLINE F32x16 load_twice(const float* p) {
-  const __m512i lanes = _mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0);
-  return _mm512_permutexvar_ps(lanes, _mm512_castps256_ps512(_mm256_loadu_ps(p)));
-}
 // Bits [kShift, kShift + 4) of each word, as a number of 0..15, plus kFirst.
 template <int kShift, int kFirst>
 static CHAIRLIFT_INLINE F32x16 nibbles(U32x16 words) {
@@ -141,13 +150,43 @@ static CHAIRLIFT_INLINE F32x16 nibbles(U32x16 words) {
 }
 // Rounds a and b as store_bf16 does: 32 numbers.
 static CHAIRLIFT_INLINE void store_two_bf16(bf16* p, F32x16 a, F32x16 b) {
-#if defined(__AVX512BF16__)
-  _mm512_storeu_si512(p, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a)));
-#else
-  store_bf16(p, a);
-  store_bf16(p + 16, b);
-#endif
+  _mm512_storeu_si512(p, round_two_to_bf16(a, b));
 }
+
+// 32 words of 16 bits, four bits of which are an index.
+struct WordIndices {
+  __m512i words;
+
+  static CHAIRLIFT_INLINE WordIndices load(const void* p) { return {_mm512_loadu_si512(p)}; }
+};
+// Two tables of 16 numbers, rounded as store_bf16 does. store_...() writes the 32 bfloat16 that
+// bits [kShift, kShift + 4) of the indices stand for in the first or second table.
+class ValuePair {
+ public:
+  CHAIRLIFT_INLINE ValuePair(F32x16 first, F32x16 second)
+      : values_(round_two_to_bf16(first, second)) {}
+
+  template <int kShift>
+  CHAIRLIFT_INLINE void store_first(bf16* p, WordIndices at) const {
+    look_up(p, _mm512_and_si512(shifted<kShift>(at), _mm512_set1_epi16(15)));
+  }
+  template <int kShift>
+  CHAIRLIFT_INLINE void store_second(bf16* p, WordIndices at) const {
+    look_up(p, _mm512_or_si512(shifted<kShift>(at), _mm512_set1_epi16(16)));
+  }
+
+ private:
+  template <int kShift>
+  static CHAIRLIFT_INLINE __m512i shifted(WordIndices at) {
+    return _mm512_srli_epi16(at.words, kShift);
+  }
+  // The permutation looks at the lower five bits of its indices alone.
+  CHAIRLIFT_INLINE void look_up(bf16* p, __m512i indices) const {
+    _mm512_storeu_si512(p, _mm512_permutexvar_epi16(indices, values_));
+  }
+
+  __m512i values_;
+};
 
 // Lane i gets lane i ^ kDistance, a power of two.
 template <int kDistance>
@@ -194,6 +233,37 @@ static CHAIRLIFT_INLINE F32x16 sixteens(U32x16 words) {
   const F32x16 values =
       _mm512_setr_ps(0, 16, 32, 48, 0, 16, 32, 48, 0, 16, 32, 48, 0, 16, 32, 48);
   return _mm512_permutexvar_ps(_mm512_srli_epi32(words, kShift), values);
+}
+
+// Words 4 `quarter` .. + 3 of rows `row`, + 4, + 8 and + 12.
+static CHAIRLIFT_INLINE __m512i load_quarters(const std::byte* from, int64_t stride, int row,
+                                              int quarter) {
+  const auto load_quarter = [=](int i) {
+    const std::byte* at = from + (row + 4 * i) * stride + 16 * quarter;
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
+  };
+  __m512i v = _mm512_castsi128_si512(load_quarter(0));
+  v = _mm512_inserti32x4(v, load_quarter(1), 1);
+  v = _mm512_inserti32x4(v, load_quarter(2), 2);
+  return _mm512_inserti32x4(v, load_quarter(3), 3);
+}
+// Transposes 16 rows of 16 words; strides in bytes.
+static CHAIRLIFT_INLINE void transpose_words(const std::byte* from, int64_t from_stride,
+                                             std::byte* to, int64_t to_stride) {
+#pragma GCC unroll 4
+  for (int quarter = 0; quarter < 4; quarter++) {
+    const __m512i a = load_quarters(from, from_stride, 0, quarter);
+    const __m512i b = load_quarters(from, from_stride, 1, quarter);
+    const __m512i c = load_quarters(from, from_stride, 2, quarter);
+    const __m512i d = load_quarters(from, from_stride, 3, quarter);
+    const __m512i ab = _mm512_unpacklo_epi32(a, b), ab_high = _mm512_unpackhi_epi32(a, b);
+    const __m512i cd = _mm512_unpacklo_epi32(c, d), cd_high = _mm512_unpackhi_epi32(c, d);
+    std::byte* out = to + 4 * quarter * to_stride;
+    _mm512_storeu_si512(out, _mm512_unpacklo_epi64(ab, cd));
+    _mm512_storeu_si512(out + to_stride, _mm512_unpackhi_epi64(ab, cd));
+    _mm512_storeu_si512(out + 2 * to_stride, _mm512_unpacklo_epi64(ab_high, cd_high));
+    _mm512_storeu_si512(out + 3 * to_stride, _mm512_unpackhi_epi64(ab_high, cd_high));
+  }
 }
 
 }  // namespace chairlift::CHAIRLIFT_ISA

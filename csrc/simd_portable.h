@@ -155,6 +155,15 @@ static CHAIRLIFT_INLINE U32x16 load_words(const void* p) {
   std::memcpy(&v, p, sizeof(v));
   return v;
 }
+// Widens 16 unsigned numbers of 16 bits.
+static CHAIRLIFT_INLINE U32x16 widen_halves(const void* p) {
+  uint16_t halves[16];
+  std::memcpy(halves, p, sizeof(halves));
+  return each_part<U32x16>([&](int i) {
+    const uint16_t* part = halves + 4 * i;
+    return U32x4{part[0], part[1], part[2], part[3]};
+  });
+}
 static CHAIRLIFT_INLINE U32x16 broadcast_word(uint32_t v) {
   return each_part<U32x16>([&](int) { return U32x4{v, v, v, v}; });
 }
@@ -191,12 +200,6 @@ static CHAIRLIFT_INLINE F32x16 load_int8(const void* p) {
     return __builtin_convertvector((I32x4{part[0], part[1], part[2], part[3]}), F32x4);
   });
 }
-// Each of 8 numbers twice: lanes 2 i and 2 i + 1 are p[i].
-static CHAIRLIFT_INLINE F32x16 load_twice(const float* p) {
-  return each_part<F32x16>([&](int i) {
-    return F32x4{p[2 * i], p[2 * i], p[2 * i + 1], p[2 * i + 1]};
-  });
-}
 // Bits [kShift, kShift + 4) of each word, as a number of 0..15, plus kFirst.
 template <int kShift, int kFirst>
 static CHAIRLIFT_INLINE F32x16 nibbles(U32x16 words) {
@@ -210,6 +213,37 @@ static CHAIRLIFT_INLINE void store_two_bf16(bf16* p, F32x16 a, F32x16 b) {
   store_bf16(p, a);
   store_bf16(p + 16, b);
 }
+
+// 32 words of 16 bits, four bits of which are an index.
+struct WordIndices {
+  uint16_t words[32];
+
+  static CHAIRLIFT_INLINE WordIndices load(const void* p) {
+    WordIndices indices;
+    std::memcpy(indices.words, p, sizeof(indices.words));
+    return indices;
+  }
+};
+// Two tables of 16 numbers, rounded as store_bf16 does. store_...() writes the 32 bfloat16 that
+// bits [kShift, kShift + 4) of the indices stand for in the first or second table.
+class ValuePair {
+ public:
+  CHAIRLIFT_INLINE ValuePair(F32x16 first, F32x16 second) {
+    store_bf16(values_, first);
+    store_bf16(values_ + 16, second);
+  }
+  template <int kShift>
+  CHAIRLIFT_INLINE void store_first(bf16* p, const WordIndices& at) const {
+    for (int i = 0; i < 32; i++) p[i] = values_[at.words[i] >> kShift & 15];
+  }
+  template <int kShift>
+  CHAIRLIFT_INLINE void store_second(bf16* p, const WordIndices& at) const {
+    for (int i = 0; i < 32; i++) p[i] = values_[16 + (at.words[i] >> kShift & 15)];
+  }
+
+ private:
+  bf16 values_[32];
+};
 
 // Lane i gets lane i ^ kDistance, a power of two.
 template <int kDistance>
@@ -278,6 +312,16 @@ static CHAIRLIFT_INLINE F32x16 sixteens(U32x16 words) {
     const I32x4 low = reinterpret_cast<I32x4>(words.part[i] >> kShift & 3u);
     return __builtin_convertvector(low << 4, F32x4);
   });
+}
+
+// Transposes 16 rows of 16 words; strides in bytes.
+static CHAIRLIFT_INLINE void transpose_words(const std::byte* from, int64_t from_stride,
+                                             std::byte* to, int64_t to_stride) {
+  for (int row = 0; row < 16; row++) {
+    for (int i = 0; i < 16; i++) {
+      std::memcpy(to + i * to_stride + 4 * row, from + row * from_stride + 4 * i, 4);
+    }
+  }
 }
 
 }  // namespace chairlift::CHAIRLIFT_ISA
