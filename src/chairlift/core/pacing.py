@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from chairlift.config import SchedulerConfig
 from chairlift.core.cost_model import CostModel
 from chairlift.core.request import Request
 from chairlift.core.step_cost import StepCost
-from chairlift.core.step_size import StepSize
+from chairlift.core.step_size import StepSize, context_tokens
 
 MIN_PREFILL_TOKENS = 16
 """Prompt tokens that a step has room for whatever the target: a prompt of n tokens is read in at
@@ -61,15 +61,25 @@ class Pacing:
         decoding = [len(r.token_ids) for r in running if r.request_id not in prefilling]
         num_decodes, num_context_tokens = len(decoding), sum(decoding)
         target_s = self._config.target_itl_s / self._cost.spread
-        decodes = StepSize(num_decodes, num_context_tokens, num_decodes, num_decodes)
-        # One prompt, and its first output token, come on top.
-        left_s = target_s - model.seconds(decodes) - model.sequence_s - model.head_row_s
         num_computed = max((r.num_computed_tokens for r in prefilling.values()), default=0)
-        prompt_token_s = model.token_s + model.context_token_s * num_computed
-        num_prompt_tokens = _prompt_tokens(left_s, prompt_token_s, model.context_token_s / 2)
-        each_s = model.decode_seconds(1, num_context_tokens // num_decodes) - model.step_s
-        spared_s = target_s - model.step_s - MIN_PREFILL_TOKENS * prompt_token_s
-        num_seqs = int(spared_s / each_s) if each_s > 0.0 else self._full.num_seqs
+
+        def with_prompt_s(num_prompt_tokens: int) -> float:
+            # One prompt, and its first output token, come on top of the decodes.
+            pairs = num_context_tokens + context_tokens(num_computed, num_prompt_tokens)
+            num_rows = num_decodes + 1
+            return model.seconds(
+                StepSize(num_decodes + num_prompt_tokens, pairs, num_rows, num_rows)
+            )
+
+        mean_context = num_context_tokens // num_decodes
+
+        def least_with_decodes_s(num_seqs: int) -> float:
+            num_tokens, pairs = num_seqs + MIN_PREFILL_TOKENS, num_seqs * mean_context
+            pairs += context_tokens(num_computed, MIN_PREFILL_TOKENS)
+            return model.seconds(StepSize(num_tokens, pairs, num_seqs, num_seqs))
+
+        num_prompt_tokens = _most(self._full.num_tokens, target_s, with_prompt_s)
+        num_seqs = _most(self._full.num_seqs, target_s, least_with_decodes_s)
         return self._bounded(
             num_decodes + max(num_prompt_tokens, MIN_PREFILL_TOKENS), max(num_seqs, len(running))
         )
@@ -79,10 +89,6 @@ class Pacing:
         return StepLimits(min(num_tokens, full.num_tokens), min(max(num_seqs, 1), full.num_seqs))
 
 
-def _prompt_tokens(left_s: float, linear_s: float, square_s: float) -> int:
-    """The most tokens p of a prompt for which ``linear_s * p + square_s * p² <= left_s``."""
-    if left_s <= 0.0 or (linear_s == 0.0 and square_s == 0.0):
-        return 0
-    # The root, in the form that does not divide by 0 without the square.
-    root = 2 * left_s / (linear_s + math.sqrt(linear_s * linear_s + 4 * square_s * left_s))
-    return int(min(root, 1e9))
+def _most(limit: int, target_s: float, seconds: Callable[[int], float]) -> int:
+    """The largest number up to ``limit`` for which ``seconds``, which grows, is within a target."""
+    return bisect_right(range(1, limit + 1), target_s, key=seconds)

@@ -10,6 +10,7 @@ from chairlift.core.cost_model import CostModel
 from chairlift.core.pacing import MIN_PREFILL_TOKENS, Pacing
 from chairlift.core.request import Request, RequestStatus
 from chairlift.core.step_cost import StepCost
+from chairlift.core.step_size import StepSize
 
 _MEMORY = 16
 """Requests over which the mean length of answers is taken, older ones fading."""
@@ -100,13 +101,17 @@ class StartForecast:
 
     def _step(self, model: CostModel, sums: _Sums) -> tuple[float, float]:
         """Seconds of a step as they are now, and of a prompt token in steps full of them."""
-        num_prompt_tokens = max(
-            self._pacing.limits.num_tokens - sums.num_decodes, MIN_PREFILL_TOKENS
-        )
-        decode_s = model.decode_seconds(sums.num_running, sums.num_context_tokens)
-        num_in_step = min(num_prompt_tokens, sums.num_prompt_tokens)
-        prompt_s = decode_s / num_prompt_tokens + model.token_s
-        return decode_s + num_in_step * model.token_s, prompt_s
+        num_running = sums.num_running
+
+        def with_prompts_s(num_prompt_tokens: int) -> float:
+            num_tokens = num_running + num_prompt_tokens
+            return model.seconds(
+                StepSize(num_tokens, sums.num_context_tokens, num_running, num_running)
+            )
+
+        room = max(self._pacing.limits.num_tokens - sums.num_decodes, MIN_PREFILL_TOKENS)
+        step_s = with_prompts_s(min(room, sums.num_prompt_tokens))
+        return step_s, with_prompts_s(room) / room
 
     def _rates(self, requests: Collection[Request], step_s: float) -> tuple[float, float]:
         """Slots and blocks per second that those that run leave."""

@@ -7,13 +7,19 @@ what a prompt costs. On top of that comes a level, the ratio of measured to pred
 the last steps of any kind: it follows a machine that changes its speed. How far steps stray from
 what is foretold is followed, too (``spread``).
 
-An observed step costs some ten microseconds, a refit (every eighth step) some fifty. The outcome
+Models with several knees (:data:`KNEES`) are fitted side by side, and the one whose error over
+those steps is least is used. What the steps say is kept as sums of products, from which the error
+of any coefficients follows, so that no step has to be looked at twice.
+
+An observed step costs some ten microseconds, a refit (every eighth step) some 200. The outcome
 depends on the records alone.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from operator import mul
+from typing import NamedTuple
 
 from chairlift.core.cost_model import CostModel
 from chairlift.core.step_size import StepSize
@@ -23,14 +29,26 @@ MIN_STEPS = 8
 
 _KEEP = 1.0 - 1.0 / 24.0  # of a kind's records, with each new one
 _LEVEL_GAIN = 0.1
-_MAX_DISTURBANCE = 3.0
+_MAX_DISTURBANCE = 2.0
 """A step that took longer than so many times what was foretold counts as having taken so long."""
+
+_LEAST_S = 1e-6
+"""A step that is foretold to take no longer has in it only what has cost nothing so far."""
 
 _SPREAD_GAIN, _MAX_SPREAD = 0.02, 1.5
 
-_SWEEPS, _FIRST_SWEEPS = 12, 200
-_NUM_COEFFICIENTS = 5
-_PAIRS = tuple((i, j) for i in range(_NUM_COEFFICIENTS) for j in range(i, _NUM_COEFFICIENTS))
+KNEES = (0, 32, 64)
+"""Tokens of a step above which each costs more, in the models that are tried; 0: none."""
+
+_MIN_GAIN = 0.6
+"""A knee is used where the squared error is at most so much of what it is without."""
+
+_PULL, _SWEEPS = 1e-3, 3
+_FIRST_ROUNDS = 10  # of fitting, while there are few steps and the coefficients start from nothing
+_LINEAR = (0, 1, 2, 3, 4)  # the columns of a model without a knee; each knee has one more
+_COLUMNS = (_LINEAR, *((*_LINEAR, len(_LINEAR) + number) for number in range(len(KNEES) - 1)))
+_TARGET = len(_LINEAR) + len(KNEES) - 1  # the last column: what was measured
+_PAIRS = tuple((i, j) for i in range(_TARGET + 1) for j in range(i, _TARGET + 1))
 
 
 class _Kind:
@@ -38,15 +56,23 @@ class _Kind:
 
     def __init__(self) -> None:
         self.products = [0.0] * len(_PAIRS)
-        self.targets = [0.0] * _NUM_COEFFICIENTS
 
-    def add(self, row: tuple[float, ...], target: float) -> None:
+    def add(self, row: tuple[float, ...]) -> None:
         self.products = [
             _KEEP * old + row[i] * row[j] for old, (i, j) in zip(self.products, _PAIRS, strict=True)
         ]
-        self.targets = [
-            _KEEP * old + value * target for old, value in zip(self.targets, row, strict=True)
-        ]
+
+
+class _Candidate(NamedTuple):
+    """Coefficients of a model with one of the knees, and their squared error over all kinds."""
+
+    coefficients: list[float]
+    error: float
+
+    def model(self, knee: int) -> CostModel:
+        """As a cost model."""
+        model = CostModel(*self.coefficients)
+        return dataclasses.replace(model, knee_tokens=knee if model.late_token_s > 0.0 else 0)
 
 
 class StepCost:
@@ -62,6 +88,7 @@ class StepCost:
         self.spread = 1.1
         self._kinds: dict[tuple[int, bool], _Kind] = {}
         self._num_steps = 0
+        self._candidates = [_Candidate([1e-9] * len(columns), 0.0) for columns in _COLUMNS]
         self._model: CostModel | None = None
         self._level = 1.0
 
@@ -71,15 +98,16 @@ class StepCost:
             return
         scale = seconds
         unscaled_s = 0.0 if self._model is None else self._model.seconds(size)
-        if unscaled_s > 0.0:
+        if unscaled_s > _LEAST_S:
             scale = unscaled_s
             foretold_s = self._level * scale
             self._follow_spread(seconds > self.spread * foretold_s)
             seconds = min(seconds, _MAX_DISTURBANCE * foretold_s)
             self._level += _LEVEL_GAIN * (seconds / scale - self._level)
         key = (size.num_tokens.bit_length(), size.num_head_rows == size.num_tokens)
-        row = tuple(value / scale for value in (1, *size))
-        self._kinds.setdefault(key, _Kind()).add(row, seconds / scale)
+        late = [max(0, size.num_tokens - knee) for knee in KNEES[1:]]
+        row = tuple(value / scale for value in (1, *size, *late, seconds))
+        self._kinds.setdefault(key, _Kind()).add(row)
         self._num_steps += 1
         if self._num_steps % MIN_STEPS == 0:
             self._refit(size)
@@ -100,32 +128,94 @@ class StepCost:
 
     def _refit(self, last: StepSize) -> None:
         before = self._model
-        start = list(before.linear) if before else [0.0] * _NUM_COEFFICIENTS
-        sweeps = _SWEEPS if self._num_steps > 8 * MIN_STEPS else _FIRST_SWEEPS
-        found = _least_squares(list(self._kinds.values()), start, sweeps)
-        if not any(found):
+        products = _sums(list(self._kinds.values()))
+        for _ in range(1 if self._num_steps > 8 * MIN_STEPS else _FIRST_ROUNDS):
+            self._candidates = [
+                _least_squares(products, columns, candidate.coefficients)
+                for columns, candidate in zip(_COLUMNS, self._candidates, strict=True)
+            ]
+        found = self._best()
+        if not any(found.linear):
             return
-        self._model = CostModel(*found)
+        self._model = found
         if before is not None:  # what is foretold of steps like the last does not jump
-            after_s = self._model.seconds(last)
+            after_s = found.seconds(last)
             self._level *= before.seconds(last) / after_s if after_s > 0.0 else 1.0
 
+    def _best(self) -> CostModel:
+        """The model without a knee, unless one with a knee is clearly better."""
+        plain = self._candidates[0]
+        best = min(range(len(KNEES)), key=lambda number: self._candidates[number].error)
+        if self._candidates[best].error > _MIN_GAIN * plain.error:
+            best = 0
+        return self._candidates[best].model(KNEES[best])
 
-def _least_squares(kinds: list[_Kind], start: list[float], sweeps: int) -> list[float]:
-    """Coefficients of at least 0 with the least squared error over all kinds, by coordinates.
 
-    One after the other is set to its best value given the others. Where the records do not tell
-    two apart (while all only decode, tokens from sequences), their ratio stays as in ``start``.
-    """
-    sums = [sum(column) for column in zip(*(kind.products for kind in kinds), strict=True)]
-    targets = [sum(column) for column in zip(*(kind.targets for kind in kinds), strict=True)]
-    products = [[0.0] * _NUM_COEFFICIENTS for _ in range(_NUM_COEFFICIENTS)]
+def _sums(kinds: list[_Kind]) -> list[list[float]]:
+    """Products of every two columns, summed over all kinds, as a symmetric matrix."""
+    products = [[0.0] * (_TARGET + 1) for _ in range(_TARGET + 1)]
+    sums = map(sum, zip(*(kind.products for kind in kinds), strict=True))
     for (i, j), value in zip(_PAIRS, sums, strict=True):
         products[i][j] = products[j][i] = value
-    found = start
-    for _ in range(sweeps):
-        for index, row in enumerate(products):
+    return products
+
+
+def _least_squares(
+    products: list[list[float]], columns: tuple[int, ...], start: list[float]
+) -> _Candidate:
+    """Coefficients of at least 0 with the least squared error over all kinds.
+
+    Those that were above 0 are solved for, without any that come out negative; some rounds over
+    all coefficients, each set to its best value given the others, then bring in what was left out
+    for nothing. Where the records do not tell two apart (while all only decode, tokens from
+    sequences), they stay as close to ``start`` as they can.
+
+    Args:
+        products: Of every two columns.
+        columns: Those with coefficients.
+        start: Coefficients before.
+    """
+    rows = [[products[i][j] for j in columns] for i in columns]
+    targets = [products[i][_TARGET] for i in columns]
+    left = [index for index, value in enumerate(start) if value > 0.0 and rows[index][index] > 0.0]
+    found = [0.0] * len(columns)
+    while left:
+        values = _solve(rows, targets, start, left)
+        if min(values) >= 0.0:
+            for index, value in zip(left, values, strict=True):
+                found[index] = value
+            break
+        left = [index for index, value in zip(left, values, strict=True) if value >= 0.0]
+    for _ in range(_SWEEPS):
+        for index, row in enumerate(rows):
             if row[index] > 0.0:
                 rest = targets[index] - sum(map(mul, row, found))
                 found[index] = max(0.0, found[index] + rest / row[index])
-    return found
+    # |A x - b|^2 = x (A'A x - 2 A'b) + b'b
+    inner = (sum(map(mul, row, found)) - 2.0 * b for row, b in zip(rows, targets, strict=True))
+    error = sum(map(mul, found, inner)) + products[_TARGET][_TARGET]
+    return _Candidate(found, max(0.0, error))
+
+
+def _solve(
+    rows: list[list[float]], targets: list[float], start: list[float], chosen: list[int]
+) -> list[float]:
+    """Solve the normal equations of some coefficients, drawn a little to where they were.
+
+    By Gaussian elimination without exchanges: with what draws them, the matrix is positive
+    definite.
+    """
+    matrix = []
+    for i in chosen:
+        pull = _PULL * rows[i][i]
+        row = [rows[i][j] + (pull if i == j else 0.0) for j in chosen]
+        matrix.append([*row, targets[i] + pull * start[i]])
+    for k, pivot in enumerate(matrix):
+        for row in matrix[k + 1 :]:
+            factor = row[k] / pivot[k]
+            row[k:] = [a - factor * b for a, b in zip(row[k:], pivot[k:], strict=True)]
+    values = [0.0] * len(chosen)
+    for k in reversed(range(len(chosen))):
+        row = matrix[k]
+        values[k] = (row[-1] - sum(map(mul, row[k + 1 : -1], values[k + 1 :]))) / row[k]
+    return values

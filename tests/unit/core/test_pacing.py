@@ -61,6 +61,14 @@ def test_gaps_stay_within_the_target_while_long_prompts_arrive() -> None:
     assert paced["ttft"].percentile(99) < 2.5 * free["ttft"].percentile(99)
 
 
+def test_the_target_is_used_up_on_a_machine_whose_first_tokens_cost_little() -> None:
+    knee = CostModel(0.0095, 0.00002, 2e-7, 0.00004, 0.00005, 0.0004, knee_tokens=64)
+    setup = ReplicaSetup(SchedulerConfig(max_num_seqs=64, target_itl_s=TARGET_S), LIMITS, knee)
+    gaps = simulate(LONG_PROMPTS.build(), setup).summaries()["itl"]
+    assert gaps.maximum <= 1.05 * TARGET_S
+    assert gaps.percentile(99) > 0.95 * TARGET_S
+
+
 def test_an_engine_that_learns_from_its_own_uneven_steps_keeps_the_target() -> None:
     clock = VirtualClock()
     config = SchedulerConfig(max_num_seqs=32, target_itl_s=TARGET_S)

@@ -12,6 +12,8 @@ from chairlift.core.step_cost import MIN_STEPS, StepCost
 from chairlift.core.step_size import StepSize
 
 TRUE = CostModel(0.012, 0.0003, 3e-7, 0.0002, 0.00005)
+KNEE = CostModel(0.0095, 0.00002, 3e-7, 0.00004, 0.00005, 0.0002, knee_tokens=40)
+"""Up to 40 tokens, reading the weights hides most of what computing costs."""
 PROMPT = StepSize(480, 480 * 481 // 2, 1, 1)
 
 
@@ -24,19 +26,29 @@ def _sizes(rng: random.Random, prompt_lengths: tuple[int, ...]) -> Iterator[Step
 
 
 def _feed(
-    cost: StepCost, num_steps: int, prompt_lengths: tuple[int, ...], *, slower: float = 1.0
+    cost: StepCost,
+    num_steps: int,
+    prompt_lengths: tuple[int, ...],
+    *,
+    slower: float = 1.0,
+    true: CostModel = TRUE,
 ) -> None:
     rng = random.Random(num_steps)
     for _, size in zip(range(num_steps), _sizes(rng, prompt_lengths), strict=False):
-        cost.observe(size, slower * TRUE.seconds(size) * rng.lognormvariate(0.0, 0.05))
+        cost.observe(size, slower * true.seconds(size) * rng.lognormvariate(0.0, 0.05))
 
 
-def _largest_error(cost: StepCost, prompt_lengths: tuple[int, ...], slower: float = 1.0) -> float:
+def _largest_error(
+    cost: StepCost,
+    prompt_lengths: tuple[int, ...],
+    slower: float = 1.0,
+    true: CostModel = TRUE,
+) -> float:
     errors = []
     for _, size in zip(range(100), _sizes(random.Random(7), prompt_lengths), strict=False):
         foretold = cost.predict(size)
         assert foretold is not None
-        errors.append(abs(foretold / (slower * TRUE.seconds(size)) - 1.0))
+        errors.append(abs(foretold / (slower * true.seconds(size)) - 1.0))
     return max(errors)
 
 
@@ -77,6 +89,35 @@ def test_a_single_disturbed_step_changes_little() -> None:
     assert _largest_error(cost, (0, 200)) < 0.15
 
 
+def test_on_a_machine_whose_first_tokens_cost_little_small_and_large_steps_are_foretold() -> None:
+    cost, lengths = StepCost(), (0, 16, 64, 200, 480)
+    _feed(cost, 200, lengths, true=KNEE)
+    model = cost.model()
+    assert model is not None
+    assert model.knee_tokens in (32, 64)
+    assert _largest_error(cost, lengths, true=KNEE) < 0.12
+    # Without a knee, steps around it would be foretold to take far longer than they do.
+    at_knee = StepSize(40, 40 * 300, 40, 40)
+    assert cost.predict(at_knee) == pytest.approx(KNEE.seconds(at_knee), rel=0.1)
+
+
+def test_a_knee_is_kept_through_long_decoding() -> None:
+    cost, lengths = StepCost(), (0, 16, 64, 200, 480)
+    _feed(cost, 200, lengths, true=KNEE)
+    _feed(cost, 2000, (0,), true=KNEE)
+    assert cost.predict(PROMPT) == pytest.approx(KNEE.seconds(PROMPT), rel=0.15)
+    assert _largest_error(cost, lengths, true=KNEE) < 0.2
+
+
+def test_a_machine_without_a_knee_is_given_none() -> None:
+    cost = StepCost()
+    for number in range(10):
+        _feed(cost, 31 + number, (0, 16, 64, 200, 480))
+        model = cost.model()
+        assert model is not None
+        assert model.knee_tokens == 0
+
+
 def test_the_model_foretells_what_is_foretold() -> None:
     cost = StepCost()
     _feed(cost, 50, (0, 200))
@@ -104,6 +145,6 @@ def test_a_step_without_any_of_what_has_cost_time_so_far_is_taken_in() -> None:
     cost = StepCost()
     for i in range(MIN_STEPS):
         cost.observe(StepSize(1, 1, 1, 1 + i), 1e-3 * (1 + i))
-    assert cost.predict(StepSize(1, 1, 1, 0)) == 0.0
+    assert cost.predict(StepSize(1, 1, 1, 0)) == pytest.approx(0.0, abs=1e-6)
     cost.observe(StepSize(1, 1, 1, 0), 2e-3)
     assert cost.predict(StepSize(1, 1, 1, 1)) == pytest.approx(1e-3)
