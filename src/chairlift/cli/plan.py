@@ -15,12 +15,14 @@ from chairlift.cli.drawings import PngOption, SvgOption, check_can_draw, write_d
 from chairlift.cli.study_options import (
     scheduler_options,
     simulated_engine_options,
+    tenant_options,
     workload_options,
 )
 from chairlift.config import SchedulerConfig
 from chairlift.errors import ConfigError
 from chairlift.simulate.options import EngineOptions
 from chairlift.simulate.routing import RoutingPolicy
+from chairlift.simulate.tenants import TenantOptions
 from chairlift.workload.options import WorkloadOptions
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ _PER_S = {"": 1.0, "/s": 1.0, "/min": 1 / 60, "/h": 1 / 3600}
 
 
 @workload_options(defaults={"num_requests": 500}, skip=("rate",))
+@tenant_options()
 @scheduler_options(skip=("max_num_seqs", "max_num_batched_tokens"))
 @simulated_engine_options()
 def plan(  # noqa: PLR0913 - one parameter per flag
@@ -56,6 +59,7 @@ def plan(  # noqa: PLR0913 - one parameter per flag
     png: PngOption = None,
     as_json: JsonOption = False,
     work: WorkloadOptions,
+    tenants: TenantOptions,
     scheduler: SchedulerConfig,
     engine: EngineOptions,
 ) -> None:  # fmt: skip
@@ -82,14 +86,17 @@ def plan(  # noqa: PLR0913 - one parameter per flag
 
     check_can_draw(png)
 
+    mix = tenants.load()
+
     def make_workload(rate_per_s: float, num_requests: int) -> Workload:
-        return replace(work, rate=rate_per_s, num_requests=num_requests).build()
+        drawn = replace(work, rate=rate_per_s, num_requests=num_requests).build()
+        return mix.assign(drawn, work.seed)
 
     request = PlanRequest(
         _rate_per_s(rate), parse_objectives(slo), make_workload, work.num_requests, routing
     )
     setups = candidates(
-        engine.setup(scheduler), _numbers("max_num_seqs", max_num_seqs),
+        engine.setup(scheduler, mix.tenants), _numbers("max_num_seqs", max_num_seqs),
         _numbers("max_num_batched_tokens", max_num_batched_tokens),
     )  # fmt: skip
     capacities = []

@@ -14,8 +14,8 @@ from chairlift.cli.options import engine_options, server_options
 from chairlift.cli.progress import ensure_fetched
 from chairlift.config import DEFAULT_MODEL, EngineConfig
 from chairlift.engine.child import EngineChild
+from chairlift.engine.tenants import read_tenants
 from chairlift.server.settings import ServerSettings
-from chairlift.server.tenants import read_tenants
 
 TenantsFileOption = Annotated[
     Path | None,

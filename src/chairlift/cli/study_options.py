@@ -1,4 +1,4 @@
-"""Groups of flags that the commands for studying share: the work, and the simulated engine."""
+"""Groups of flags that the commands for studying share: the work, its tenants, and the engine."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Callable
 from chairlift.cli.options import Command, Values, flags_of, with_flags
 from chairlift.config import SchedulerConfig
 from chairlift.simulate.options import EngineOptions
+from chairlift.simulate.tenants import TenantOptions
 from chairlift.workload.options import WorkloadOptions
 
 NOT_FLAGS = ("tenants",)
-"""Of the settings of the scheduler: simulated requests have no tenants."""
+"""Of the settings of the scheduler: what it knows of tenants comes from :class:`TenantOptions`."""
 
 
 def workload_options(
@@ -30,6 +31,12 @@ def simulated_engine_options() -> Callable[[Command], Command]:
     """Give a command the flags of a simulated engine, passed as ``engine``."""
     flags = flags_of(EngineOptions, panel="Simulated engine")
     return with_flags("engine", flags, lambda values: EngineOptions(**values))
+
+
+def tenant_options() -> Callable[[Command], Command]:
+    """Give a command one flag per field of :class:`TenantOptions`, passed as ``tenants``."""
+    flags = flags_of(TenantOptions, panel="Tenants")
+    return with_flags("tenants", flags, lambda values: TenantOptions(**values))
 
 
 def scheduler_options(skip: tuple[str, ...] = ()) -> Callable[[Command], Command]:

@@ -6,6 +6,7 @@ from starlette.applications import Starlette
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import Receive, Scope, Send
 
+from chairlift.engine.tenants import KeyRing
 from chairlift.server import (
     routes_admin,
     routes_generate,
@@ -21,7 +22,6 @@ from chairlift.server.logprobs_format import TokenTexts
 from chairlift.server.metrics import MetricsPage
 from chairlift.server.middleware import REQUEST_ID_HEADER, ApiKeyMiddleware, RequestIdMiddleware
 from chairlift.server.settings import ServerSettings
-from chairlift.server.tenants import KeyRing
 
 _ROUTES = (
     *routes_generate.ROUTES,

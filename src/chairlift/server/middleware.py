@@ -7,10 +7,10 @@ from uuid import uuid4
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from chairlift.engine.tenants import KeyRing
 from chairlift.errors import RequestError
 from chairlift.server.convert import check_request_id
 from chairlift.server.error_handlers import AuthenticationError, error_response
-from chairlift.server.tenants import KeyRing
 
 REQUEST_ID_HEADER = "x-request-id"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from chairlift.engine.tenants import KeyRing, Tenant
 from chairlift.errors import ConfigError
-from chairlift.server.tenants import KeyRing, Tenant
 
 MIB = 1024 * 1024
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from chairlift.config import EngineLimits, SchedulerConfig
+from chairlift.engine.tenants import Tenant
 from chairlift.errors import ConfigError
 from chairlift.simulate.cost_model import load_cost_model
 from chairlift.simulate.replica import ReplicaSetup
@@ -45,8 +46,11 @@ class EngineOptions:
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ConfigError(f"{name} must be at least 0, got {getattr(self, name)}")
 
-    def setup(self, scheduler: SchedulerConfig) -> ReplicaSetup:
+    def setup(self, scheduler: SchedulerConfig, tenants: tuple[Tenant, ...] = ()) -> ReplicaSetup:
         """Put together what a replica is made of.
+
+        Args:
+            tenants: Of which the scheduler is told here.
 
         Raises:
             ConfigError: There is no such cost model.
@@ -62,4 +66,5 @@ class EngineOptions:
             swap_block_s=self.swap_block_s,
         )
         cost = load_cost_model(self.cost_model)
-        return ReplicaSetup(scheduler, limits, cost, self.enable_prefix_caching)
+        known = replace(scheduler, tenants=tuple(tenant.scheduler_config for tenant in tenants))
+        return ReplicaSetup(known, limits, cost, self.enable_prefix_caching, tenants)

@@ -118,7 +118,10 @@ def _try(request: PlanRequest, setup: ReplicaSetup, rate_per_s: float) -> Trial:
 def judge(
     result: SimulationResult, objectives: tuple[Objective, ...]
 ) -> tuple[tuple[float, ...], bool]:
-    """What the objectives are about, and whether all are kept; a refused request breaks them."""
+    """What the objectives are about, and whether all are kept.
+
+    A request that an engine refused breaks them; those that its tenant's quotas refused do not.
+    """
     summaries = result.summaries(percents_of(objectives))
     values_s = tuple(objective.value_s(summaries) for objective in objectives)
     is_kept = all(objective.is_met(summaries) for objective in objectives)

@@ -22,9 +22,10 @@ from chairlift.core.scheduler_output import ModelRunnerOutput, SchedulerOutput
 from chairlift.core.scheduler_stats import SchedulerStats
 from chairlift.core.step_size import StepSize, step_size
 from chairlift.engine.cost_rehearsal import learn_costs, needs_costs
+from chairlift.engine.tenants import Tenant
 from chairlift.inputs import CoreRequest
 from chairlift.outputs import StepOutput
-from chairlift.simulate.request_log import RequestLog
+from chairlift.simulate.request_log import Refusal, RequestLog
 from chairlift.simulate.simulated_runner import SAMPLED_TOKEN_ID
 from chairlift.simulate.stretch import (
     is_stuck,
@@ -33,6 +34,7 @@ from chairlift.simulate.stretch import (
     steps_with_blocks,
     total_length,
 )
+from chairlift.simulate.tenant_books import TenantBooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class ReplicaSetup:
         enable_prefix_caching: As in the product. Without prompts that share a start it changes
             nothing but what a preempted request finds again, and it costs the simulation its
             stretches: blocks must then be handed out one by one.
+        tenants: With their quotas; what the scheduler has to know of them is in its own config.
         use_stretches: Run steps that are alike together. Off, every step is run by itself.
     """
 
@@ -50,6 +53,7 @@ class ReplicaSetup:
     limits: EngineLimits
     cost: CostModel
     enable_prefix_caching: bool = False
+    tenants: tuple[Tenant, ...] = ()
     use_stretches: bool = True
 
 
@@ -75,6 +79,8 @@ class Replica:
         if self._learns:
             learn_costs(self._scheduler.step_cost, setup.cost, setup.scheduler, setup.limits)
         self._deadlines = QueueDeadlines(setup.scheduler.max_queue_time_s)
+        self._books = TenantBooks(setup.tenants)
+        self._judges_arrivals = bool(setup.limits.target_ttft_s) or not self._books.is_empty
         self._is_steady = _is_steady(setup)
         self._is_continuous = setup.scheduler.batching == "continuous"
         self._is_fcfs = setup.scheduler.scheduling_policy == "fcfs"
@@ -134,32 +140,39 @@ class Replica:
         """Hand the Scheduler who has arrived by now."""
         while self._coming and self._next_arrival_s() <= self._now_s:
             request = self._coming.popleft()
-            if self._is_refused(request):
-                self._log.num_refused += 1
+            refusal = self._refusal(request)
+            if refusal is not None:
+                self._log.refuse(request.number, refusal)
                 continue
             request_id = request.core_request.request_id
+            self._books.accepted(request.core_request)
             self._scheduler.add_request(request.core_request)
             self._deadlines.add(request.core_request)
             self._live[request_id] = request
             self._final_lengths[request_id] = request.num_total_tokens
 
-    def _is_refused(self, request: SimulatedRequest) -> bool:
-        """What the server would say: it never fits, too many wait, or it would start late."""
-        num_prompt = len(request.core_request.prompt_token_ids)
-        if not self._setup.limits.fits(num_prompt, request.num_total_tokens - num_prompt):
-            return True
-        most, target_s = self._setup.limits.max_num_waiting, self._setup.limits.target_ttft_s
-        if target_s and self._scheduler.stats().start_delay_s > target_s:
-            return True
-        return len(self._live) >= most and self._scheduler.stats().num_waiting >= most
+    def _refusal(self, request: SimulatedRequest) -> Refusal | None:
+        """What the server would say: no quota left, never fits, too many wait, starts too late."""
+        core_request, limits = request.core_request, self._setup.limits
+        if self._books.is_refused(core_request):
+            return Refusal.QUOTA
+        num_prompt = len(core_request.prompt_token_ids)
+        if not limits.fits(num_prompt, request.num_total_tokens - num_prompt):
+            return Refusal.ENGINE
+        if len(self._live) >= limits.max_num_waiting or limits.target_ttft_s:
+            stats = self._scheduler.stats()
+            is_full = stats.num_waiting >= limits.max_num_waiting
+            if is_full or 0.0 < limits.target_ttft_s < stats.start_delay_s:
+                return Refusal.ENGINE
+        return None
 
     def _end_overdue(self) -> None:
         """End requests that have waited for their start longer than they may."""
         overdue = self._deadlines.overdue(self._now_s, self._scheduler.has_waited)
-        self._scheduler.abort(overdue)
+        self._books.came(self._scheduler.abort(overdue))
         for request_id in overdue:
-            del self._live[request_id], self._final_lengths[request_id]
-            self._log.num_refused += 1
+            self._log.refuse(self._live.pop(request_id).number, Refusal.ENGINE)
+            del self._final_lengths[request_id]
 
     def _step(self, until_s: float) -> None:
         """Run a step, or a stretch of steps that are alike."""
@@ -182,7 +195,9 @@ class Replica:
         sampled = (SAMPLED_TOKEN_ID,) * (1 + num_more)
         result = ModelRunnerOutput({row.request_id: sampled for row in plan.scheduled if row[5]})
         plan = lengthened(plan, num_more) if num_more else plan
-        for output in self._scheduler.update(plan, result, self._now_s):
+        outputs = self._scheduler.update(plan, result, self._now_s)
+        self._books.came(outputs)
+        for output in outputs:
             if output.finish_reason is not None:
                 self._end(output)
 
@@ -201,10 +216,10 @@ class Replica:
         Returns:
             How many there are.
         """
-        num_steps, others_may_board = self._num_alike(plan, size)
+        num_steps, others_matter = self._num_alike(plan, size)
         if num_steps == 1:
             return 0
-        cut_s = min(until_s, self._next_arrival_s()) if others_may_board else math.inf
+        cut_s = min(until_s, self._next_arrival_s()) if others_matter else math.inf
         now_s, num_seqs, gaps = self._now_s, size.num_seqs, []
         run = self._setup.cost.decode_run(num_seqs, total_length(plan) + num_seqs)
         for seconds in islice(run, num_steps - 1):
@@ -221,7 +236,8 @@ class Replica:
         """Count the steps from this one on that are certainly alike if nobody arrives.
 
         Returns:
-            The count, and whether somebody who arrives meanwhile could board.
+            The count, and whether somebody who arrives meanwhile could board, or must be judged
+            by how things are then.
         """
         setup = self._setup
         if not self._is_steady:
@@ -237,7 +253,8 @@ class Replica:
         num_steps = steps_until_one_ends(plan, self._final_lengths)
         num_available = stats.num_free_blocks + stats.num_cached_blocks
         num_steps = steps_with_blocks(plan, num_steps, num_available, setup.limits.block_size)
-        return num_steps, (has_slots and self._is_continuous) or not self._is_fcfs
+        may_board = (has_slots and self._is_continuous) or not self._is_fcfs
+        return num_steps, may_board or self._judges_arrivals
 
     def _waits_on(self, plan: SchedulerOutput, has_slots: bool) -> bool:
         """Whoever waits will surely go on waiting until somebody ends.

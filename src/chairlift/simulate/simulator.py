@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, repeat
 
 from chairlift.errors import ConfigError
-from chairlift.inputs import CoreRequest
+from chairlift.inputs import NOBODY, Account, CoreRequest
 from chairlift.sampling_params import SamplingParams
 from chairlift.simulate.replica import Replica, ReplicaSetup, SimulatedRequest
-from chairlift.simulate.request_log import RequestLog
+from chairlift.simulate.request_log import Refusal, RequestLog
 from chairlift.simulate.routing import RoutingPolicy, make_router
+from chairlift.simulate.tenants import TenantResult, tenant_results
 from chairlift.workload.request_metrics import (
     PERCENTILES,
     RequestTimes,
@@ -30,15 +31,19 @@ class SimulationResult:
     """What came of a simulation.
 
     Attributes:
-        num_refused: Requests that could never fit, or found the waiting queue full.
+        num_refused: Requests that could never fit, found the waiting queue full, or would start or
+            started too late.
+        num_refused_by_quota: Requests for which their tenant had no room left.
         num_prompt_tokens: Computed, once per prompt; those found in the prefix cache do not count.
         replica_steps: Steps of each replica.
         duration_s: From the first arrival to the end of the last step.
+        tenants: What each tenant got; empty if nobody has an account.
     """
 
     times: RequestTimes
     gaps: TokenGaps
     num_refused: int
+    num_refused_by_quota: int
     num_prompt_tokens: int
     num_output_tokens: int
     num_preemptions: int
@@ -46,6 +51,7 @@ class SimulationResult:
     prefix_cache_queried_tokens: int
     replica_steps: tuple[int, ...]
     duration_s: float
+    tenants: tuple[TenantResult, ...] = ()
 
     @property
     def request_throughput_per_s(self) -> float:
@@ -118,13 +124,27 @@ def _groups(workload: Workload) -> Iterable[int | None]:
     return groups
 
 
+def _accounts(workload: Workload) -> Iterator[Account]:
+    if workload.account is None:
+        return repeat(NOBODY, len(workload))
+    return map(workload.accounts.__getitem__, workload.account.tolist())
+
+
 def _requests(workload: Workload) -> Iterator[SimulatedRequest]:
     """The requests of a workload, in order of arrival."""
-    groups = _groups(workload)
-    for number, (row, group) in enumerate(zip(workload.rows(), groups, strict=True)):
+    columns = zip(workload.rows(), _groups(workload), _accounts(workload), strict=True)
+    for number, (row, group, account) in enumerate(columns):
         arrival_s, num_prompt, num_output = row
         prompt = _prompt(number, num_prompt, group, workload.num_prefix_tokens)
-        request = CoreRequest(str(number), prompt, _params(num_output), arrival_s, ())
+        request = CoreRequest(
+            str(number),
+            prompt,
+            _params(num_output),
+            arrival_s,
+            (),
+            tenant=account.tenant,
+            priority=account.priority,
+        )
         yield SimulatedRequest(number, request, num_prompt + num_output)
 
 
@@ -142,12 +162,14 @@ def _prompt(number: int, num_tokens: int, group: int | None, num_common: int) ->
 
 def _result(workload: Workload, replicas: list[Replica], log: RequestLog) -> SimulationResult:
     stats = [replica.stats() for replica in replicas]
+    refusals = log.refusals()
     end_s = max(replica.now_s for replica in replicas)
     start_s = float(workload.arrival_s[0]) if len(workload) else 0.0
     return SimulationResult(
         times=log.times(workload),
         gaps=log.gaps(),
-        num_refused=log.num_refused,
+        num_refused=int((refusals == Refusal.ENGINE).sum()),
+        num_refused_by_quota=int((refusals == Refusal.QUOTA).sum()),
         num_prompt_tokens=sum(s.prompt_tokens_total for s in stats),
         num_output_tokens=sum(s.generation_tokens_total for s in stats),
         num_preemptions=sum(s.num_preemptions_total for s in stats),
@@ -155,4 +177,5 @@ def _result(workload: Workload, replicas: list[Replica], log: RequestLog) -> Sim
         prefix_cache_queried_tokens=sum(s.prefix_cache_queried_tokens for s in stats),
         replica_steps=tuple(replica.num_steps for replica in replicas),
         duration_s=max(0.0, end_s - start_s),
+        tenants=tenant_results(workload, log),
     )

@@ -41,6 +41,16 @@ class RequestTimes:
     def __len__(self) -> int:
         return len(self.arrival_s)
 
+    def where(self, chosen: NDArray[np.bool_]) -> RequestTimes:
+        """Those of some requests. ``chosen``: [num_requests] bool."""
+        return RequestTimes(
+            self.arrival_s[chosen],
+            self.scheduled_s[chosen],
+            self.first_token_s[chosen],
+            self.last_token_s[chosen],
+            self.num_output_tokens[chosen],
+        )
+
     @property
     def ttft_s(self) -> NDArray[np.float64]:
         """Time to first token: f - a."""

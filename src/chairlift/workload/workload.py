@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chairlift.errors import ConfigError
+from chairlift.inputs import Account
 from chairlift.workload.arrivals import ArrivalProcess
 from chairlift.workload.lengths import Lengths
 
@@ -24,6 +25,9 @@ class Workload:
         prefix_group: Which of several common prompt starts each request has. [num_requests] int64;
             ``None``: no two prompts have anything in common.
         num_prefix_tokens: Length of each common start; a shorter prompt is a piece of it.
+        account: For which of ``accounts`` each request runs. [num_requests] int64; ``None``: all
+            are nobody's.
+        accounts: Those who send requests.
     """
 
     arrival_s: NDArray[np.float64]
@@ -31,6 +35,8 @@ class Workload:
     num_output_tokens: NDArray[np.int64]
     prefix_group: NDArray[np.int64] | None = None
     num_prefix_tokens: int = 0
+    account: NDArray[np.int64] | None = None
+    accounts: tuple[Account, ...] = ()
 
     def __len__(self) -> int:
         return len(self.arrival_s)
@@ -56,6 +62,16 @@ class Workload:
             )
         groups = rng.integers(0, num_groups, len(self), np.int64)
         return replace(self, prefix_group=groups, num_prefix_tokens=num_tokens)
+
+    def with_accounts(self, shares: Mapping[Account, float], rng: np.random.Generator) -> Workload:
+        """The same requests, each sent by one of several accounts at random.
+
+        Args:
+            shares: How often each is drawn relative to the others, above 0.
+        """
+        parts = np.array(list(shares.values()))
+        drawn = rng.choice(len(parts), len(self), p=parts / parts.sum())
+        return replace(self, account=drawn, accounts=tuple(shares))
 
     def at_rate(self, arrivals: ArrivalProcess, rng: np.random.Generator) -> Workload:
         """The same requests in the same order, arriving otherwise."""

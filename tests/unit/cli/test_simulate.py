@@ -75,6 +75,29 @@ def test_a_trace_gives_lengths_and_arrivals(
     assert figures(capsys, *words, "2")["requests_finished"] == 2
 
 
+def test_each_tenant_has_figures_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "tenants.toml"
+    path.write_text(
+        '[[tenant]]\nname = "gold"\napi_keys = ["k"]\nweight = 3\n'
+        '[[tenant]]\nname = "free"\napi_keys = ["l"]\ntokens_per_minute = 100\n'
+    )
+    words = (*SMALL, "--rate", "10", "--tenants-file", str(path), "--tenant-mix", "gold=1,free=2")
+    tenants = figures(capsys, *words, "--scheduling-policy", "fair")["tenants"]
+    assert isinstance(tenants, dict)
+    assert list(tenants) == ["gold", "free"]
+    assert sum(tenant["requests"] for tenant in tenants.values()) == 30
+    assert tenants["gold"]["requests_finished"] == tenants["gold"]["requests"]
+    assert tenants["free"]["requests_refused_by_quota"] > 0
+    assert list(tenants["free"]["latency_ms"]) == ["ttft", "tpot", "e2el", "queue"]
+    assert run(*words) == 0
+    out = capsys.readouterr().out
+    assert "refused by quotas" in out
+    assert "Of each tenant, latencies in milliseconds:" in out
+    assert [line.split()[0] for line in out.splitlines()[-4:-2]] == ["gold", "free"]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -88,6 +111,8 @@ def test_a_trace_gives_lengths_and_arrivals(
         (("--num-kv-blocks", "0"), "num_kv_blocks must be at least 1, got 0"),
         (("--cost-model", "gpu"), "cost_model must be smollm2-135m-cpu or a file that is there"),
         (("--trace", "missing.csv"), "No such file or directory"),
+        (("--tenant-mix", "a"), "tenant_mix must be NAME=NUMBER,NAME=NUMBER, got 'a'"),
+        (("--tenants-file", "no.toml"), "tenants file no.toml: No such file or directory"),
         (("--routing", "random"), "'random' is not one of"),
         (("--max-num-seqs", "600"), "max_num_batched_tokens (512) must be at least max_num_seqs"),
     ],

@@ -7,6 +7,7 @@ import pytest
 from tests.unit.server.fake_engine import FakeEngine
 
 from chairlift.engine.tenant_usage import TenantUsage
+from chairlift.engine.tenants import Tenant
 from chairlift.errors import (
     EngineDeadError,
     EngineDrainingError,
@@ -19,7 +20,6 @@ from chairlift.inputs import Account
 from chairlift.server.app import create_app
 from chairlift.server.door import Door
 from chairlift.server.settings import ServerSettings
-from chairlift.server.tenants import Tenant
 
 OWN = Account("a")
 

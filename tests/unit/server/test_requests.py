@@ -6,11 +6,11 @@ import httpx
 import pytest
 from tests.unit.server.fake_engine import FakeEngine
 
+from chairlift.engine.tenants import Tenant
 from chairlift.outputs import RequestEvent, RequestReport, WaitReason
 from chairlift.server.app import create_app
 from chairlift.server.responses import ChoiceReportList, DeletedRequest, RequestDetails
 from chairlift.server.settings import ServerSettings
-from chairlift.server.tenants import Tenant
 
 WAITING = RequestReport(
     request_id="cmpl-w",

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from chairlift.config import TenantConfig
+from chairlift.engine.tenants import KeyRing, Tenant, read_tenants
 from chairlift.errors import ConfigError, InvalidParameterError
 from chairlift.inputs import Account
 from chairlift.server.settings import ServerSettings
-from chairlift.server.tenants import KeyRing, Tenant, read_tenants
 
 GOOD = """
 [[tenant]]
