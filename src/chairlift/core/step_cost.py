@@ -43,8 +43,11 @@ KNEES = (0, 32, 64)
 _MIN_GAIN = 0.6
 """A knee is used where the squared error is at most so much of what it is without."""
 
-_PULL, _SWEEPS = 1e-3, 3
-_FIRST_ROUNDS = 10  # of fitting, while there are few steps and the coefficients start from nothing
+_PULL = 1e-3
+"""How much coefficients are drawn to those before: of what the records say of each."""
+
+_SWEEPS, _FIRST_SWEEPS = 3, 100
+
 _LINEAR = (0, 1, 2, 3, 4)  # the columns of a model without a knee; each knee has one more
 _COLUMNS = (_LINEAR, *((*_LINEAR, len(_LINEAR) + number) for number in range(len(KNEES) - 1)))
 _TARGET = len(_LINEAR) + len(KNEES) - 1  # the last column: what was measured
@@ -88,7 +91,7 @@ class StepCost:
         self.spread = 1.1
         self._kinds: dict[tuple[int, bool], _Kind] = {}
         self._num_steps = 0
-        self._candidates = [_Candidate([1e-9] * len(columns), 0.0) for columns in _COLUMNS]
+        self._candidates = [_Candidate([0.0] * len(columns), 0.0) for columns in _COLUMNS]
         self._model: CostModel | None = None
         self._level = 1.0
 
@@ -129,11 +132,12 @@ class StepCost:
     def _refit(self, last: StepSize) -> None:
         before = self._model
         products = _sums(list(self._kinds.values()))
-        for _ in range(1 if self._num_steps > 8 * MIN_STEPS else _FIRST_ROUNDS):
-            self._candidates = [
-                _least_squares(products, columns, candidate.coefficients)
-                for columns, candidate in zip(_COLUMNS, self._candidates, strict=True)
-            ]
+        is_new = self._num_steps <= 8 * MIN_STEPS
+        fit = _fit_anew if is_new else _fit_further
+        self._candidates = [
+            fit(_Equations(products, columns), candidate.coefficients)
+            for columns, candidate in zip(_COLUMNS, self._candidates, strict=True)
+        ]
         found = self._best()
         if not any(found.linear):
             return
@@ -160,41 +164,63 @@ def _sums(kinds: list[_Kind]) -> list[list[float]]:
     return products
 
 
-def _least_squares(
-    products: list[list[float]], columns: tuple[int, ...], start: list[float]
-) -> _Candidate:
-    """Coefficients of at least 0 with the least squared error over all kinds.
-
-    Those that were above 0 are solved for, without any that come out negative; some rounds over
-    all coefficients, each set to its best value given the others, then bring in what was left out
-    for nothing. Where the records do not tell two apart (while all only decode, tokens from
-    sequences), they stay as close to ``start`` as they can.
+class _Equations:
+    """The normal equations of a fit: the least squared error of coefficients that are at least 0.
 
     Args:
         products: Of every two columns.
         columns: Those with coefficients.
-        start: Coefficients before.
     """
-    rows = [[products[i][j] for j in columns] for i in columns]
-    targets = [products[i][_TARGET] for i in columns]
+
+    def __init__(self, products: list[list[float]], columns: tuple[int, ...]) -> None:
+        self.rows = [[products[i][j] for j in columns] for i in columns]
+        self.targets = [products[i][_TARGET] for i in columns]
+        self._square = products[_TARGET][_TARGET]
+
+    def sweep(self, found: list[float], times: int) -> None:
+        """Set one coefficient after the other to its best value given the others."""
+        for _ in range(times):
+            for index, row in enumerate(self.rows):
+                if row[index] > 0.0:
+                    rest = self.targets[index] - sum(map(mul, row, found))
+                    found[index] = max(0.0, found[index] + rest / row[index])
+
+    def candidate(self, found: list[float]) -> _Candidate:
+        """Coefficients with their squared error: |A x - b|^2 = x (A'A x - 2 A'b) + b'b."""
+        pairs = zip(self.rows, self.targets, strict=True)
+        inner = (sum(map(mul, row, found)) - 2.0 * target for row, target in pairs)
+        return _Candidate(found, max(0.0, sum(map(mul, found, inner)) + self._square))
+
+
+def _fit_anew(equations: _Equations, start: list[float]) -> _Candidate:
+    """Fit by coordinates alone.
+
+    Where the records do not tell two apart (while all only decode, tokens from sequences), the
+    first of them counts, or their ratio stays as in ``start``.
+    """
+    found = list(start)
+    equations.sweep(found, _FIRST_SWEEPS)
+    return equations.candidate(found)
+
+
+def _fit_further(equations: _Equations, start: list[float]) -> _Candidate:
+    """Solve for the coefficients that were above 0, without any that come out negative.
+
+    Some sweeps then bring in what was left out for nothing. Where the records do not tell two
+    apart, they stay as close to ``start`` as they can.
+    """
+    rows = equations.rows
     left = [index for index, value in enumerate(start) if value > 0.0 and rows[index][index] > 0.0]
-    found = [0.0] * len(columns)
+    found = [0.0] * len(start)
     while left:
-        values = _solve(rows, targets, start, left)
+        values = _solve(rows, equations.targets, start, left)
         if min(values) >= 0.0:
             for index, value in zip(left, values, strict=True):
                 found[index] = value
             break
         left = [index for index, value in zip(left, values, strict=True) if value >= 0.0]
-    for _ in range(_SWEEPS):
-        for index, row in enumerate(rows):
-            if row[index] > 0.0:
-                rest = targets[index] - sum(map(mul, row, found))
-                found[index] = max(0.0, found[index] + rest / row[index])
-    # |A x - b|^2 = x (A'A x - 2 A'b) + b'b
-    inner = (sum(map(mul, row, found)) - 2.0 * b for row, b in zip(rows, targets, strict=True))
-    error = sum(map(mul, found, inner)) + products[_TARGET][_TARGET]
-    return _Candidate(found, max(0.0, error))
+    equations.sweep(found, _SWEEPS)
+    return equations.candidate(found)
 
 
 def _solve(
