@@ -26,7 +26,7 @@ def resident_bytes(pid: int) -> int:
 async def test_a_thousand_requests_are_answered_or_refused_and_memory_stays_flat(
     single_server: Server,
 ) -> None:
-    """vllm#18826, vllm#13395"""
+    """S15 (vllm#18826, vllm#13395)"""
     body = {"prompt": "go", "max_tokens": 4, "ignore_eos": True}
     at_once = asyncio.Semaphore(100)
     before = resident_bytes(single_server.process.pid)
@@ -49,7 +49,7 @@ async def test_a_thousand_requests_are_answered_or_refused_and_memory_stays_flat
 def test_who_waits_too_long_gets_a_503_whether_it_streams_or_not(
     impatient_server: Server, stream: bool
 ) -> None:
-    """Neroued/ninfer#137"""
+    """S16 (Neroued/ninfer#137)"""
     endless = {"prompt": "go", "max_tokens": 3000, "ignore_eos": True}
     running = impatient_server.stream("/v1/completions", endless)
     next(running)

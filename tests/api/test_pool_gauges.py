@@ -6,7 +6,7 @@ from tests.api.serving import Server
 
 
 def test_after_many_prompts_an_idle_pool_is_cached_not_used(server: Server) -> None:
-    """kekzl/imp#1115"""
+    """O3 (kekzl/imp#1115, kekzl/imp#1120)"""
     for number in range(24):
         server.complete([100 + number] * 40, max_tokens=2)
     server.wait_idle()

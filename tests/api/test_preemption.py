@@ -51,7 +51,7 @@ def waits_on(server: Server) -> set[str]:
 def test_small_requests_pass_a_big_one_that_lacks_blocks_so_often_and_no_more(
     swap_server: Server,
 ) -> None:
-    """vllm#31731, vllm#33499: one runs with half of the blocks, the next needs nearly all."""
+    """S4 (vllm#31731, vllm#33499): one runs with half of the blocks, the next needs nearly all."""
     finished = swap_server.metric("request_success_total", finished_reason="length")
     is_over = threading.Event()
     holder = swap_server.stream("/v1/completions", body_of(1500, 1600, 1))

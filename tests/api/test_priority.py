@@ -29,7 +29,7 @@ def priority_server(random_model_path: Path) -> Iterator[Server]:
 def test_an_urgent_request_takes_the_only_slot_and_the_other_goes_on_afterwards(
     priority_server: Server,
 ) -> None:
-    """vllm#40004"""
+    """S5 (vllm#40004, vllm#54530)"""
     before = priority_server.metric("num_preemptions_total")
     body = {"prompt": "go", "max_tokens": 2000, "ignore_eos": True, "priority": 0}
     events = priority_server.stream("/v1/completions", body)
@@ -47,6 +47,7 @@ def test_an_urgent_request_takes_the_only_slot_and_the_other_goes_on_afterwards(
 
 
 def test_equals_do_not_take_the_slot_from_one_another(priority_server: Server) -> None:
+    """S5"""
     before = priority_server.metric("num_preemptions_total")
     body = {"prompt": "go", "max_tokens": 100, "ignore_eos": True, "priority": 3}
     with ThreadPoolExecutor(4) as threads:
@@ -58,7 +59,7 @@ def test_equals_do_not_take_the_slot_from_one_another(priority_server: Server) -
 def test_a_low_request_starts_within_the_aging_bound_of_a_stream_of_urgent_ones(
     priority_server: Server,
 ) -> None:
-    """sglang#31954: it goes before everything that comes (5 + 5) * 0.2 s after it."""
+    """S7 (sglang#31954): it goes before everything that comes (5 + 5) * 0.2 s after it."""
     is_over = threading.Event()
 
     def send_urgent() -> None:

@@ -74,7 +74,7 @@ def test_a_request_that_is_ended_confirms_and_frees_its_slot(single_server: Serv
 def test_a_queued_stream_that_is_ended_gets_an_error_status_and_no_empty_stream(
     single_server: Server,
 ) -> None:
-    """ninfer#137: not 200 and a clean end without frames."""
+    """S16 (ninfer#137): not 200 and a clean end without frames."""
     events = single_server.stream("/v1/completions", BLOCKER)
     next(events)
     with ThreadPoolExecutor(1) as threads:

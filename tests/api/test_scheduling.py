@@ -106,7 +106,7 @@ def test_a_client_that_leaves_the_queue_is_never_computed(single_server: Server)
 
 
 def test_a_full_queue_refuses_with_a_time_to_come_back(single_server: Server) -> None:
-    """vllm#18826: 12 may wait behind the one that runs."""
+    """S15 (vllm#18826): 12 may wait behind the one that runs."""
     blocker = {"prompt": "go", "max_tokens": 8000, "ignore_eos": True}
     events = single_server.stream("/v1/completions", blocker)
     next(events)
@@ -155,21 +155,24 @@ def test_the_first_chunk_of_a_chat_comes_with_its_first_token(server: Server) ->
     assert len(choice["prompt_token_ids"]) > 64
 
 
-def test_two_live_requests_with_one_id_both_finish(server: Server) -> None:
-    """vllm#10583"""
-    body = {"prompt": "go", "max_tokens": 300, "ignore_eos": True}
+def test_live_requests_with_one_id_all_end_as_if_they_had_others(server: Server) -> None:
+    """O7 (vllm#10583, vllm#15041): two answered whole, and one whose client leaves meanwhile."""
+    headers = {"x-request-id": "again"}
+    body = {"prompt": "go", "max_tokens": 300, "ignore_eos": True, "temperature": 0}
+    left = body | {"max_tokens": 8000, "stream": True}
     with ThreadPoolExecutor(2) as threads:
-        answers = list(
-            threads.map(
-                lambda _: server.http.post(
-                    "/v1/completions", json=body, headers={"x-request-id": "twice"}
-                ),
-                range(2),
-            )
-        )
+        with server.http.stream("POST", "/v1/completions", json=left, headers=headers) as answer:
+            next(answer.iter_lines())
+            whole = [
+                threads.submit(server.http.post, "/v1/completions", json=body, headers=headers)
+                for _ in range(2)
+            ]
+            answers = [sent.result() for sent in whole]
     for answer in answers:
-        assert answer.headers["x-request-id"] == "twice"
+        assert answer.headers["x-request-id"] == "again"
         assert answer.json()["usage"]["completion_tokens"] == 300
+    texts = {answer.json()["choices"][0]["text"] for answer in answers}
+    assert texts == {server.complete("go", max_tokens=300, ignore_eos=True)["choices"][0]["text"]}
     server.wait_idle()
 
 

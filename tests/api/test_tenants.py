@@ -81,7 +81,7 @@ async def test_a_tenant_that_used_its_tokens_is_told_when_to_come_back(
 
 
 async def test_a_burst_is_refused_before_it_is_tokenised(tenant_server: Server) -> None:
-    """vllm#58192: two may wait, fifty come at once with texts of some 4000 tokens."""
+    """S14 (vllm#58192): two may wait, fifty come at once with texts of some 4000 tokens."""
 
     async def send(client: httpx.AsyncClient) -> tuple[int, float]:
         started_s = time.monotonic()

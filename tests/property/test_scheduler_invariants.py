@@ -128,7 +128,7 @@ def test_every_request_gets_exactly_its_tokens_and_gives_back_every_block(
         waits = batching == "continuous" and stats.num_running + stats.num_waiting > 0
         done = bench.step()
         check_plan(bench, done, max_num_seqs, budget)
-        # vllm-metal#479: requests wait, nothing runs, and no step advances.
+        # O13 (vllm-metal#479): requests wait, nothing runs, and no step advances.
         num_idle = num_idle + 1 if waits and done.is_empty else 0
         assert num_idle <= 1
         step += 1

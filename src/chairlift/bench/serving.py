@@ -66,8 +66,15 @@ class ServingResult:
 
     @property
     def cached_share(self) -> float:
-        """Share of the prompt tokens that the server had in its prefix cache."""
-        return self.num_cached_tokens / self.num_prompt_tokens if self.num_prompt_tokens else 0.0
+        """Share of the prompt tokens that the server had in its prefix cache.
+
+        By the usage in its answers or by its ``/metrics``, whichever says more: many servers leave
+        cached tokens out of the usage.
+        """
+        by_metrics = self.server.cached_share if self.server else 0.0
+        if not self.num_prompt_tokens:
+            return by_metrics
+        return max(self.num_cached_tokens / self.num_prompt_tokens, by_metrics)
 
     def summaries(self, percents: tuple[float, ...] = PERCENTILES) -> dict[str, Summary]:
         """Latencies in seconds, by metric, as the clients saw them."""

@@ -13,6 +13,8 @@ METRICS = """\
 vllm:request_queue_time_seconds_sum{{model_name="m"}} {queue_s}
 vllm:request_queue_time_seconds_count{{model_name="m"}} {count}
 vllm:num_preemptions_total{{model_name="m"}} {preemptions}
+vllm:prefix_cache_queries_total{{model_name="m"}} {looked_up}
+vllm:prefix_cache_hits_total{{model_name="m"}} {cached}
 """
 
 
@@ -51,12 +53,14 @@ class StandIn:
         answer: Gives the bytes that answer a completion request.
         requests: Bodies of the completion requests so far.
         heads: Request lines and headers of all requests.
+        num_cached_per_request: Prompt tokens that its metrics say it found, of 10 for each request.
     """
 
     answer: Callable[[dict[str, Any]], bytes]
     requests: list[dict[str, Any]] = field(default_factory=list)
     heads: list[str] = field(default_factory=list)
     has_metrics: bool = True
+    num_cached_per_request: int = 0
     port: int = 0
 
     @property
@@ -85,7 +89,13 @@ class StandIn:
             if not self.has_metrics:
                 return with_status("404 Not Found", b"")
             count = len(self.requests)
-            page = METRICS.format(queue_s=0.5 * count, count=count, preemptions=3 * count)
+            page = METRICS.format(
+                queue_s=0.5 * count,
+                count=count,
+                preemptions=3 * count,
+                looked_up=10 * count,
+                cached=self.num_cached_per_request * count,
+            )
             return with_status("200 OK", page.encode())
         self.requests.append(json.loads(body))
         return self.answer(self.requests[-1])

@@ -80,6 +80,16 @@ async def test_the_share_of_cached_prompts_is_reported() -> None:
     assert result.cached_share == pytest.approx(0.4)
 
 
+async def test_a_cached_share_that_only_the_servers_metrics_show_is_reported() -> None:
+    """O11: many servers say nothing of cached tokens in their answers."""
+    async with stand_in(answer_as_asked) as server:
+        server.num_cached_per_request = 3
+        target = Target(Address.parse(server.url), "m")
+        result = await run_load(target, workload_of((0.0, 10, 1), (0.0, 10, 1)), PROMPTS)
+    assert result.num_cached_tokens == 0
+    assert result.cached_share == pytest.approx(0.3)
+
+
 async def test_the_server_says_how_long_requests_queued() -> None:
     result, _ = await load(answer_as_asked, (0.0, 1, 1), (0.0, 1, 1))
     assert result.server == ServerSide(mean_queue_s=0.5, num_preemptions=6)

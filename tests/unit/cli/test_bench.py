@@ -86,6 +86,7 @@ def test_serving_asks_for_the_first_model_unless_one_is_named(
 def test_serving_warns_when_the_prefix_cache_answered(
     server: StandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """O11 (vllm#52884, vllm#54227)"""
     assert run(*words_for(server)) == 0
     assert "warning: 50.0% of the prompt tokens came from" in capsys.readouterr().err
 
@@ -93,6 +94,7 @@ def test_serving_warns_when_the_prefix_cache_answered(
 def test_two_runs_never_send_the_same_prompts_unless_told_to(
     server: StandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """O11"""
     for words in ((), (), ("--prompt-seed", "3"), ("--prompt-seed", "3")):
         assert run(*words_for(server, *words)) == 0
     capsys.readouterr()

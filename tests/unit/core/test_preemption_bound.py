@@ -41,6 +41,26 @@ def test_the_bound_holds_exactly_under_every_policy(policy: str, max_preemptions
         assert bench.tokens_of(request.request_id) == expected_tokens(request)
 
 
+def test_prompts_longer_than_a_step_return_with_blocks_for_all_they_had() -> None:
+    """S11 (vllm#25538): not with those of the first chunk, to lose them at the next."""
+    bench = Bench(
+        num_kv_blocks=16, block_size=4, max_num_batched_tokens=8, enable_prefix_caching=False
+    )
+    requests = [make_request(name, 26, max_tokens=30) for name in "abc"]
+    bench.add(*requests)
+    bench.run()
+    counts = preemptions(bench)
+    assert 1 <= max(counts.values()) <= 3
+    num_tokens = dict.fromkeys("abc", 26)
+    for plan in bench.runner.plans:
+        for row in plan.scheduled:
+            if row.replace_blocks:
+                assert len(row.new_block_ids) >= -(-num_tokens[row.request_id] // 4)
+            num_tokens[row.request_id] += row.yields_token
+    for request in requests:
+        assert bench.tokens_of(request.request_id) == expected_tokens(request)
+
+
 def test_with_a_bound_of_zero_a_request_starts_with_all_it_may_ever_need() -> None:
     bench = Bench(num_kv_blocks=8, block_size=4, max_preemptions=0)
     bench.add(*(make_request(f"{i}", 5, max_tokens=12) for i in range(3)))

@@ -27,6 +27,7 @@ def test_running_request_frees_its_blocks_at_once() -> None:
 
 
 def test_no_token_comes_out_after_a_cancel_during_the_last_prompt_chunk() -> None:
+    """S19 (sglang#34149, sglang#34112)"""
     bench = Bench(max_num_batched_tokens=8)
     bench.add(make_request("a", 24))
     bench.step()

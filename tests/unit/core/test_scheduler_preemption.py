@@ -83,6 +83,7 @@ def test_first_arrival_is_never_preempted() -> None:
 
 
 def test_recomputed_tokens_are_not_counted_as_prefix_hits_or_prompt_tokens() -> None:
+    """O1 (vllm#25780, vllm#25787)"""
     bench = crowded(num_requests=4)
     bench.run()
     stats = bench.scheduler.stats()

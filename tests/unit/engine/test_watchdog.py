@@ -37,7 +37,7 @@ def run(core: EngineCore, num_steps: int) -> list[StepOutput]:
 def test_what_lacks_blocks_that_nobody_will_free_fails_and_the_next_one_runs(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """vllm-metal#479: here six of the eight blocks have been lost."""
+    """O13 (vllm-metal#479): here six of the eight blocks have been lost."""
     scheduler = Scheduler(SchedulerConfig(max_head_passes=0), make_limits(num_kv_blocks=8))
     scheduler.kv_cache.pool.allocate(6)
     core = core_of(scheduler)

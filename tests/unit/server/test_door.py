@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from itertools import islice
+from typing import Any
+
 import httpx
 import pytest
 from tests.unit.server.fake_engine import FakeEngine
 
+from chairlift.engine.admission import Admission
 from chairlift.engine.tenant_usage import TenantUsage
 from chairlift.engine.tenants import Tenant
 from chairlift.errors import (
@@ -16,7 +21,7 @@ from chairlift.errors import (
     QuotaExceededError,
     StartTooLateError,
 )
-from chairlift.inputs import Account
+from chairlift.inputs import Account, GenerateRequest
 from chairlift.server.app import create_app
 from chairlift.server.door import Door
 from chairlift.server.settings import ServerSettings
@@ -188,3 +193,30 @@ def test_a_quota_counts_as_a_reason(engine: FakeEngine) -> None:
     with pytest.raises(QuotaExceededError):
         enter(door)
     assert door.num_refused["quota"] == 1
+
+
+async def test_of_a_burst_only_as_many_are_tokenised_as_may_wait(
+    engine: FakeEngine, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S14 (vllm#58192): fifty at once, two may wait; 48 know it while those two are tokenised."""
+    is_tokenised = asyncio.Event()
+    process, admission = engine.input_processor.process, Admission(2)
+
+    async def process_slowly(*args: Any, **fields: Any) -> GenerateRequest:
+        request = await process(*args, **fields)
+        await is_tokenised.wait()
+        return request
+
+    def check(num_choices: int = 1, *, num_entering: int = 0) -> None:
+        admission.check(num_entering, num_choices)
+
+    monkeypatch.setattr(engine.input_processor, "process", process_slowly)
+    monkeypatch.setattr(engine, "check_admission", check)
+    body = {"prompt": "word " * 800, "max_tokens": 1}
+    sent = [asyncio.ensure_future(client.post("/v1/completions", json=body)) for _ in range(50)]
+    early = [await answer for answer in islice(asyncio.as_completed(sent), 48)]
+    assert {answer.status_code for answer in early} == {429}
+    assert engine.input_processor.num_processed == 2
+    is_tokenised.set()
+    statuses = [(await answer).status_code for answer in sent]
+    assert (statuses.count(200), statuses.count(429)) == (2, 48)

@@ -68,7 +68,7 @@ async def test_whoever_waited_too_long_is_told_how_long_that_was(
 async def test_a_full_queue_is_noticed_before_anything_is_tokenised(
     client: httpx.AsyncClient, engine: FakeEngine
 ) -> None:
-    """vllm#58192"""
+    """S14 (vllm#58192)"""
     engine.refusal = EngineOverloadedError("full", retry_after_s=1.0)
     await _post(client)
     assert engine.input_processor.num_processed == 0

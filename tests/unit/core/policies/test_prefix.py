@@ -19,6 +19,7 @@ def test_longest_cached_prefix_goes_first() -> None:
 
 
 def test_cold_request_starts_when_it_has_waited_long_enough() -> None:
+    """S7 (vllm#20608)"""
     bench = Bench(scheduling_policy="prefix", max_num_seqs=1, prefix_max_wait_s=10.0)
     bench.add(make_request("warm-up", HOT, max_tokens=1))
     bench.run()

@@ -42,6 +42,7 @@ def test_equals_never_swap() -> None:
 
 
 def test_no_more_victims_than_the_blocks_need() -> None:
+    """S5"""
     b = bench(num_kv_blocks=9, block_size=4)
     b.add(*(make_request(f"v{i}", 10, max_tokens=2, priority=5) for i in range(3)))
     b.step()
@@ -61,6 +62,7 @@ def test_nobody_is_preempted_when_even_all_together_would_not_be_enough() -> Non
 
 
 def test_least_urgent_request_starts_within_the_aging_bound() -> None:
+    """S7"""
     aging_s, gap = 5.0, 3
     b = bench(max_num_seqs=1, priority_aging_s=aging_s)
     b.add(make_request("patient", max_tokens=1, priority=gap))
