@@ -160,14 +160,16 @@ def test_live_requests_with_one_id_all_end_as_if_they_had_others(server: Server)
     headers = {"x-request-id": "again"}
     body = {"prompt": "go", "max_tokens": 300, "ignore_eos": True, "temperature": 0}
     left = body | {"max_tokens": 8000, "stream": True}
-    with ThreadPoolExecutor(2) as threads:
-        with server.http.stream("POST", "/v1/completions", json=left, headers=headers) as answer:
-            next(answer.iter_lines())
-            whole = [
-                threads.submit(server.http.post, "/v1/completions", json=body, headers=headers)
-                for _ in range(2)
-            ]
-            answers = [sent.result() for sent in whole]
+    with (
+        ThreadPoolExecutor(2) as threads,
+        server.http.stream("POST", "/v1/completions", json=left, headers=headers) as answer,
+    ):
+        next(answer.iter_lines())
+        whole = [
+            threads.submit(server.http.post, "/v1/completions", json=body, headers=headers)
+            for _ in range(2)
+        ]
+        answers = [sent.result() for sent in whole]
     for answer in answers:
         assert answer.headers["x-request-id"] == "again"
         assert answer.json()["usage"]["completion_tokens"] == 300
