@@ -8,6 +8,7 @@ void bind_model(nanobind::module_& m);
 void bind_attention(nanobind::module_& m);
 void bind_dequant(nanobind::module_& m);
 void bind_sampler(nanobind::module_& m);
+void bind_strings(nanobind::module_& m);
 }  // namespace chairlift
 
 NB_MODULE(_native, m) {
@@ -20,4 +21,5 @@ NB_MODULE(_native, m) {
   chairlift::bind_attention(m);
   chairlift::bind_dequant(m);
   chairlift::bind_sampler(m);
+  chairlift::bind_strings(m);
 }

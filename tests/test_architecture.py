@@ -43,6 +43,7 @@ LEVELS = {
 }
 ALSO_ALLOWED = {
     ("kernels", "_native"),
+    ("models", "_native"),
     ("simulate", "engine"),
     ("__init__", "engine"),
     ("__init__", "errors"),

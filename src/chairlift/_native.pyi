@@ -206,6 +206,10 @@ def dequantize(
     tensor_type: str, data: npt.NDArray[np.uint8], n: int
 ) -> npt.NDArray[np.float32]: ...
 
+# bind_strings.cpp
+
+def read_strings(data: npt.NDArray[np.uint8], start: int, count: int) -> tuple[list[str], int]: ...
+
 # sampler_bindings.cpp
 
 def philox4x32(counter: tuple[int, int, int, int], key: tuple[int, int]) -> list[int]: ...

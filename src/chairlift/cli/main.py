@@ -59,6 +59,8 @@ def _engine_child(words: Sequence[str]) -> Iterator[EngineChild | None]:
         return
     from chairlift.engine.child import EngineChild
 
+    # Otherwise pydantic looks through all installed packages for plugins.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     # Everything that a start makes stays: looking through it for garbage would take a sixth of it.
     # The server collects again, and takes over the signal, once it is ready.
     gc.disable()

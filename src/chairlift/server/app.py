@@ -19,7 +19,6 @@ from chairlift.server.door import Door
 from chairlift.server.engine_client import EngineClient
 from chairlift.server.error_handlers import add_error_handlers
 from chairlift.server.logprobs_format import TokenTexts
-from chairlift.server.metrics import MetricsPage
 from chairlift.server.middleware import REQUEST_ID_HEADER, ApiKeyMiddleware, RequestIdMiddleware
 from chairlift.server.settings import ServerSettings
 
@@ -57,14 +56,11 @@ def create_app(engine: EngineClient, settings: ServerSettings) -> App:
     The engine is neither started nor closed here.
     """
     app = App(settings.root_path.rstrip("/"))
-    names = settings.served_model_name or (engine.model_name,)
-    door = Door(engine, settings.tenants)
     app.state.context = ServerContext(
         engine=engine,
         settings=settings,
         texts=TokenTexts(engine.tokenizer),
-        metrics=MetricsPage(engine.stats, names[0], lambda: engine.silence_s, door.num_refused),
-        door=door,
+        door=Door(engine, settings.tenants),
     )
     add_error_handlers(app)
     _add_middleware(app, settings)

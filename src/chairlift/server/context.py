@@ -15,7 +15,6 @@ from chairlift.server.convert import check_request_id, messages_of
 from chairlift.server.door import Door
 from chairlift.server.engine_client import EngineClient
 from chairlift.server.logprobs_format import TokenTexts
-from chairlift.server.metrics import MetricsPage
 from chairlift.server.protocol import ChatMessage
 from chairlift.server.settings import ServerSettings
 
@@ -32,7 +31,6 @@ class ServerContext:
     engine: EngineClient
     settings: ServerSettings
     texts: TokenTexts
-    metrics: MetricsPage
     door: Door
     created: int = field(default_factory=lambda: int(time.time()))
     is_draining: bool = False

@@ -5,7 +5,7 @@ Each metric comes twice: under Chairlift's name and, for tools that know them, u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from itertools import accumulate
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -20,59 +20,43 @@ from prometheus_client.registry import Collector
 from chairlift.engine.stats import EngineStats, HistogramSnapshot
 from chairlift.engine.step_numbers import PARTS
 from chairlift.outputs import FinishReason
+from chairlift.server.context import ServerContext
 
-CONTENT_TYPE = CONTENT_TYPE_LATEST
 PREFIXES = ("chairlift:", "vllm:")
 
 _LABELS = ["model_name"]
 
 
 class MetricsPage:
-    """The page that ``GET /metrics`` shows.
+    """The page that ``GET /metrics`` shows; the label ``model_name`` is the first served name.
 
-    Args:
-        read_stats: Gives the engine's numbers of this moment.
-        model_name: Value of the label ``model_name``, which all metrics have.
-        read_silence_s: Gives how long nothing has been heard of the engine, in seconds.
-        num_refused: Requests turned away at the door, by reason; looked at when asked.
+    Attributes:
+        content_type: Media type of the page.
     """
 
-    def __init__(
-        self,
-        read_stats: Callable[[], EngineStats],
-        model_name: str,
-        read_silence_s: Callable[[], float],
-        num_refused: Mapping[str, int],
-    ) -> None:
+    content_type = CONTENT_TYPE_LATEST
+
+    def __init__(self, context: ServerContext) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(
-            _EngineCollector(read_stats, model_name, read_silence_s, num_refused)
-        )
+        self._registry.register(_EngineCollector(context))
 
     def render(self) -> bytes:
-        """The whole page."""
+        """The whole page, as of now."""
         return generate_latest(self._registry)
 
 
 class _EngineCollector(Collector):
-    def __init__(
-        self,
-        read_stats: Callable[[], EngineStats],
-        model_name: str,
-        read_silence_s: Callable[[], float],
-        num_refused: Mapping[str, int],
-    ) -> None:
-        self._read_stats = read_stats
-        self._read_silence_s = read_silence_s
-        self._num_refused = num_refused
-        self._values = [model_name]
+    def __init__(self, context: ServerContext) -> None:
+        self._engine = context.engine
+        self._num_refused = context.door.num_refused
+        self._values = [context.model_names[0]]
 
     def describe(self) -> list[Metric]:
         """Nothing: registering must not ask the engine for numbers."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        stats = self._read_stats()
+        stats = self._engine.stats()
         for prefix in PREFIXES:
             yield from self._gauges(prefix, stats)
             yield from self._counters(prefix, stats)
@@ -207,7 +191,7 @@ class _EngineCollector(Collector):
             "stopped or hangs.",
             labels=_LABELS,
         )
-        silence.add_metric(self._values, self._read_silence_s())
+        silence.add_metric(self._values, self._engine.silence_s)
         yield silence
         seconds = CounterMetricFamily(
             "chairlift:step_seconds", "Time of steps, by part.", labels=[*_LABELS, "part"]

@@ -29,9 +29,9 @@ TokenIdsField = Annotated[Any, WithJsonSchema(_TOKEN_IDS)]
 
 
 class Schema(BaseModel):
-    """Base of all request bodies."""
+    """Base of all request bodies; each one's validator is made when it is first used."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 class StreamOptions(Schema):

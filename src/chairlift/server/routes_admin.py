@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import cache
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
 from pydantic_core import to_json
 from starlette.requests import Request
@@ -12,8 +13,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from chairlift.server.context import ServerContext, context_of
-from chairlift.server.metrics import CONTENT_TYPE
 from chairlift.version import VERSION
+
+if TYPE_CHECKING:
+    from chairlift.server.metrics import MetricsPage
 
 
 async def docs(_request: Request) -> Response:
@@ -61,7 +64,15 @@ async def get_version(_request: Request) -> Response:
 
 async def metrics(request: Request) -> Response:
     """Metrics in Prometheus' text format, under Chairlift's names and vLLM's."""
-    return Response(context_of(request).metrics.render(), media_type=CONTENT_TYPE)
+    page = (await asyncio.to_thread(_metrics_page))(context_of(request))
+    return Response(page.render(), media_type=page.content_type)
+
+
+def _metrics_page() -> type[MetricsPage]:
+    # Imported here: Prometheus' client is not needed before somebody asks.
+    from chairlift.server.metrics import MetricsPage
+
+    return MetricsPage
 
 
 @cache

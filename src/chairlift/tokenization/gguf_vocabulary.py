@@ -13,8 +13,10 @@ reading the same from a tokenizer.json takes half as long again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
+from itertools import repeat
+from operator import contains
 from typing import cast
 
 import numpy as np
@@ -65,10 +67,7 @@ def build_byte_level(source: GgufTokenizer) -> Tokenizer:
     rule = pre_tokenizer_rule(source)
     vocabulary = _vocabulary(source)
     try:
-        merges = cast(
-            "list[tuple[str, str]]", [tuple(merge.split(" ", 1)) for merge in source.merges]
-        )
-        model = models.BPE(vocabulary, merges, ignore_merges=rule.ignore_merges)
+        model = models.BPE(vocabulary, _pairs(source.merges), ignore_merges=rule.ignore_merges)
     except Exception as error:  # the library raises nothing narrower
         raise ModelLoadError(f"{source.path}: broken tokenizer.ggml.merges: {error}") from error
     tokenizer = Tokenizer(model)
@@ -148,6 +147,18 @@ def _vocabulary(source: GgufTokenizer) -> dict[str, int]:
             f"{source.path}: token {token!r} has two ids, {i} and {vocabulary[token]}"
         )
     return vocabulary
+
+
+def _pairs(merges: Sequence[str]) -> list[tuple[str, str]]:
+    """Cut each merge at its first space.
+
+    Where there is no other, as in all byte-level vocabularies, they are cut all at once, which is
+    quicker.
+    """
+    words = " ".join(merges).split(" ")
+    if len(words) == 2 * len(merges) and all(map(contains, merges, repeat(" "))):
+        return list(zip(words[::2], words[1::2], strict=True))
+    return cast("list[tuple[str, str]]", [tuple(merge.split(" ", 1)) for merge in merges])
 
 
 def _add_whole_tokens(tokenizer: Tokenizer, source: GgufTokenizer) -> None:

@@ -291,6 +291,14 @@ def test_a_merge_that_is_not_two_tokens_is_refused(merge: str) -> None:
         tokenizer_from_source(replace(source, merges=[*source.merges, merge]))
 
 
+def test_merges_of_one_and_of_three_words_do_not_make_up_for_each_other() -> None:
+    source = trained("smollm").gguf
+    first, second = source.tokens[300], source.tokens[301]
+    merges = [*source.merges, f"{first} {second} {first}", second]
+    with pytest.raises(ModelLoadError, match=r"broken tokenizer\.ggml\.merges"):
+        tokenizer_from_source(replace(source, merges=merges))
+
+
 def test_a_sentencepiece_vocabulary_without_scores_is_refused() -> None:
     with pytest.raises(ModelLoadError, match=r"no tokenizer\.ggml\.scores"):
         tokenizer_from_source(sentencepiece_gguf(scores=None))
