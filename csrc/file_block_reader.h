@@ -1,5 +1,5 @@
 // Blocks of weights kept as in a GGUF file, expanded panel after panel ahead of the tiles that
-// multiply them. For gemm_file_amx.h and gemm_file_few.h.
+// multiply them. For file_block_feeds.h.
 #pragma once
 
 #include "file_blocks_expand.h"

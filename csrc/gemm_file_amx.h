@@ -1,180 +1,246 @@
 // GEMM over weights kept as in a GGUF file, on AMX tiles. For gemm_file_isa.cpp.
 //
-// The vector units expand blocks to bfloat16 a little ahead of the tiles that multiply them, so
-// that both work at once. The tile products are those of gemm_amx.h, in the same order.
+// A block is expanded to [32 features][32 inputs], which is a product's left side: so the rows are
+// its right side, and the sums come out transposed. Each product adds up as in gemm_amx.h, to the
+// same bits. Between the tile instructions of one block the vector units expand a later one: in a
+// burst, expanding would fill the reorder buffer and leave the tiles idle.
 #pragma once
 
-#include "gemm_file_few.h"
+#include "file_block_feeds.h"
+#include "gemm_amx.h"
 
 namespace chairlift::CHAIRLIFT_ISA {
 
-static_assert(kExpandedBlockBytes == kPanelStepBytes);
+// How rows become the right side of products, [16 pairs of inputs][rows][2] for each step, and
+// sums, [32 features][rows], become rows again.
+struct OneRow {
+  static constexpr bool kTall = false;
+  static constexpr int64_t kPairBytes = 4, kStepBytes = 64;
 
-// Panels for more than 32 rows: each is used by several passes, during which the next one is
-// expanded.
-template <WeightFormat kFormat>
-class PanelFeed {
- public:
-  PanelFeed(const PackedMatrix& weights, std::byte* two_panels)
-      : reader_(weights),
-        current_(two_panels),
-        next_(two_panels + weights.padded_in() * kExpandedBlockBytes / kFileBlock) {}
-
-  void begin_panel(const PanelOrder& order, int num_passes) {
-    order_ = order;
-    interval_ = num_passes < kMaxInterval ? num_passes : kMaxInterval;
-    if (opened_ != order.panel) open(order.panel);
-    while (!reader_.at_end()) expand_one();
-    std::byte* used = current_;
-    current_ = next_;
-    next_ = used;
-    opened_ = nullptr;
-    if (order.next != nullptr) open(order.next);
+  static CHAIRLIFT_INLINE void store_sums(float* sums) {
+    _tile_stored(0, sums, kPairBytes);
+    _tile_stored(1, sums + kLanes, kPairBytes);
+    asm volatile("" : : "r"(sums) : "memory");  // g++ 12 does not see that they are written
   }
-  void begin_pass() { used_ = 0; }
+};
 
-  CHAIRLIFT_INLINE const std::byte* step() {
-    if (used_ % interval_ == 0 && !reader_.at_end()) expand_one();
-    return current_ + kExpandedBlockBytes * used_++;
+// 16 rows, or 32.
+template <bool kIsTall>
+struct SomeRows {
+  static constexpr bool kTall = kIsTall;
+  static constexpr int64_t kPairBytes = 64, kTileBytes = 1024;
+  static constexpr int64_t kStepBytes = kTall ? 2 * kTileBytes : kTileBytes;
+
+  // Writes kStepBytes for each step.
+  static void pack(const GemmCall& call, int first_row, std::byte* to) {
+    const int64_t stride_bytes = call.input_stride * 2;
+    const std::byte* rows = call.input + first_row * stride_bytes;
+    for (int64_t at = 0; at < call.weights->padded_in() * 2; at += 64) {
+      transpose_words(rows + at, stride_bytes, to, kPairBytes);
+      if constexpr (kTall) {
+        transpose_words(rows + kTileRows * stride_bytes + at, stride_bytes, to + kTileBytes,
+                        kPairBytes);
+      }
+      to += kStepBytes;
+    }
+  }
+  static CHAIRLIFT_INLINE void store_sums(float* sums) {
+    alignas(64) std::byte tiles[4 * kTileBytes];
+    _tile_stored(0, tiles, kPairBytes);
+    _tile_stored(1, tiles + kTileBytes, kPairBytes);
+    if constexpr (kTall) {
+      _tile_stored(2, tiles + 2 * kTileBytes, kPairBytes);
+      _tile_stored(3, tiles + 3 * kTileBytes, kPairBytes);
+    }
+    asm volatile("" : : "r"(tiles) : "memory");  // g++ 12 does not see that they are written
+    std::byte* rows = reinterpret_cast<std::byte*>(sums);
+    for (int tile = 0; tile < (kTall ? 4 : 2); tile++) {
+      transpose_words(tiles + tile * kTileBytes, kPairBytes,
+                      rows + tile / 2 * kTileRows * kPanelRowBytes + tile % 2 * 64,
+                      kPanelRowBytes);
+    }
+  }
+};
+
+// What is done between the tile instructions of a step, in kFeatureGroups slots: expanding `block`
+// to `to`, and bringing to the L1 cache what tiles will be loaded from in the next step.
+template <class Rows, class Feed, class Block>
+struct Between {
+  const std::byte* x;
+  const std::byte* weights;
+  const Block& block;
+  bf16* to;
+
+  template <int kSlot>
+  CHAIRLIFT_INLINE void slot() const {
+    if constexpr (Rows::kStepBytes > 64) fetch<kSlot, Rows::kStepBytes>(x);
+    if constexpr (Feed::kFromL2) fetch<kSlot, kExpandedBlockBytes>(weights);
+    block.template expand<kSlot>(to + kSlot * 4 * kFileBlock);
+    asm volatile("" : : : "memory");  // keeps instructions that touch memory on their side of it
   }
 
  private:
-  // Over how many passes the next panel is spread at the most.
-  static constexpr int kMaxInterval = 4;
-
-  void open(const std::byte* panel) {
-    opened_ = panel;
-    num_expanded_ = 0;
-    reader_.open(panel);
+  template <int kSlot, int64_t kBytes>
+  static CHAIRLIFT_INLINE void fetch(const std::byte* at) {
+    constexpr int kLines = kBytes / 64 / kFeatureGroups;
+#pragma GCC unroll 4
+    for (int i = kLines * kSlot; i < kLines * (kSlot + 1); i++) {
+      __builtin_prefetch(at + kBytes + 64 * i, 0, 3);
+    }
   }
-  CHAIRLIFT_INLINE void expand_one() {
-    alignas(64) std::byte rows[kExpandedBlockBytes];
-    expand_groups(reader_.take(order_.ahead), reinterpret_cast<bf16*>(rows));
-    pair_inputs(rows, next_ + kExpandedBlockBytes * num_expanded_++);
-  }
-  BlockReader<kFormat> reader_;
-  std::byte* current_;
-  std::byte* next_;
-  PanelOrder order_;
-  const std::byte* opened_ = nullptr;
-  int64_t num_expanded_ = 0, used_ = 0;
-  int interval_ = 1;
 };
 
-// Sums of 16 (kTall: 32) rows x one panel into block.sums [32][32], with weights from `feed`.
-// Meanwhile the block before is finished, as in multiply_tiles().
-template <bool kTall, class Feed, class Block>
-static __attribute__((noinline)) void multiply_fed_tiles(const GemmCall& call, const Block& block,
-                                                         Feed& feed, Block& pending) {
-  const int64_t stride_bytes = call.input_stride * 2;
-  const std::byte* x = call.input + block.next_row * stride_bytes;
-  const std::byte* x_low = x + kTileRows * stride_bytes;
+// Rows lie in tiles 4 and 5, weights in 6 and 7, the sums in 0 to 3.
+template <class Rows, class Feed, class Block>
+static CHAIRLIFT_INLINE void multiply_step(const std::byte* x, const std::byte* weights,
+                                           const Block& block, bf16* to) {
+  const Between<Rows, Feed, Block> between = {x, weights, block, to};
+  between.template slot<0>();
+  _tile_loadd(4, x, Rows::kPairBytes);
+  between.template slot<1>();
+  _tile_loadd(6, weights, 64);
+  between.template slot<2>();
+  _tile_dpbf16ps(0, 6, 4);
+  between.template slot<3>();
+  _tile_loadd(7, weights + 1024, 64);
+  between.template slot<4>();
+  _tile_dpbf16ps(1, 7, 4);
+  between.template slot<5>();
+  if constexpr (Rows::kTall) _tile_loadd(5, x + 1024, Rows::kPairBytes);
+  between.template slot<6>();
+  if constexpr (Rows::kTall) _tile_dpbf16ps(2, 6, 5);
+  between.template slot<7>();
+  if constexpr (Rows::kTall) _tile_dpbf16ps(3, 7, 5);
+}
+
+// Sums of a block's rows, `x`, times one panel into block.sums [32][32]. Meanwhile the block before
+// is finished, as in multiply_tiles().
+template <class Rows, class Feed, class Block>
+static __attribute__((noinline)) void multiply_fed_tiles(const GemmCall& call, const std::byte* x,
+                                                         const Block& block, Feed& feed,
+                                                         Block& pending) {
   const int64_t num_steps = call.weights->padded_in() / Bf16Tiles::kInputs;
   int fetched_row = block.next_row;
   _tile_zero(0);
   _tile_zero(1);
-  if constexpr (kTall) {
+  if constexpr (Rows::kTall) {
     _tile_zero(2);
     _tile_zero(3);
   }
 #pragma GCC unroll 1
   for (int64_t step = 0; step < num_steps; step++) {
-    const std::byte* weights = feed.step();
-    asm volatile("" : : "r"(weights) : "memory");  // g++ 12 does not see that tiles read it
-    _tile_loadd(4, x, stride_bytes);
-    _tile_loadd(6, weights, kPanelRowBytes);
-    _tile_loadd(7, weights + 64, kPanelRowBytes);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_dpbf16ps(1, 4, 7);
-    if constexpr (kTall) {
-      _tile_loadd(5, x_low, stride_bytes);
-      _tile_dpbf16ps(2, 5, 6);
-      _tile_dpbf16ps(3, 5, 7);
-      x_low += 64;
-    }
-    x += 64;
+    const std::byte* weights = feed.next();
+    feed.take([&](const auto& expanded, bf16* to) {
+      multiply_step<Rows, Feed>(x, weights, expanded, to);
+    });
+    x += Rows::kStepBytes;
     for (int i = 0; i < 2; i++) {
       pending.finish_one(call);
       block.fetch_output(call, fetched_row++);
     }
   }
-  float* sums = block.sums;
-  _tile_stored(0, sums, 128);
-  _tile_stored(1, sums + kLanes, 128);
-  if constexpr (kTall) {
-    _tile_stored(2, sums + kTileRows * kPanelFeatures, 128);
-    _tile_stored(3, sums + kTileRows * kPanelFeatures + kLanes, 128);
-  }
-  asm volatile("" : : "r"(sums) : "memory");  // g++ 12 does not see that they are written
+  Rows::store_sums(block.sums);
   pending.finish_all(call);
 }
 
 template <WeightFormat kFormat, Epilogue kEpilogue>
-class ManyRowsGemm {
+class FileTileGemm {
  public:
-  explicit ManyRowsGemm(const GemmCall& call)
+  explicit FileTileGemm(const GemmCall& call)
       : call_(call),
-        feed_(*call.weights, call.scratch + gemm_row_scratch_bytes(call.weights->padded_in())) {}
+        expanded_(call.scratch + gemm_row_scratch_bytes(call.weights->padded_in())) {}
 
   void run() {
-    const TileRegisters registers;
-    for_each_block<kTallRows>(call_, kRowsPerBlock,
-                              [this](const GemmBlock& block) { multiply_panel(block); });
+    const TileRegisters registers(call_.num_rows == 1 ? OneRow::kPairBytes : 64);
+    if (call_.num_rows == 1) {
+      multiply_once<OneRow>(call_.input);
+    } else if (call_.num_rows <= kTileRows) {
+      SomeRows<false>::pack(call_, 0, call_.scratch);
+      multiply_once<SomeRows<false>>(call_.scratch);
+    } else if (call_.num_rows <= kTallRows) {
+      SomeRows<true>::pack(call_, 0, call_.scratch);
+      multiply_once<SomeRows<true>>(call_.scratch);
+    } else {
+      multiply_many();
+    }
     pending_.finish_all(call_);
   }
 
  private:
-  static constexpr int kRowsPerBlock = 256;
   static constexpr int kTallRows = 2 * kTileRows;
 
   using Block = PendingBlock<kEpilogue, bf16>;
 
-  void multiply_panel(const GemmBlock& block) {
-    feed_.begin_panel(PanelOrder(*call_.weights, block),
-                      (block.end_row - block.first_row + kTallRows - 1) / kTallRows);
+  template <class Rows>
+  void multiply_once(const std::byte* x) {
+    RingFeed<kFormat> feed(*call_.weights, expanded_);
+    for_each_block<kTallRows>(call_, kTallRows, [&](const GemmBlock& block) {
+      feed.begin_panel(PanelOrder(*call_.weights, block));
+      multiply<Rows>(x, block, block.first_row, feed);
+    });
+  }
+
+  void multiply_many() {
+    PanelFeed<kFormat> feed(*call_.weights, expanded_);
+    int packed_row = -1;
+    for_each_block<kTallRows>(call_, rows_per_block(), [&](const GemmBlock& block) {
+      if (block.first_row != packed_row) pack_rows(block);
+      packed_row = block.first_row;
+      feed.begin_panel(PanelOrder(*call_.weights, block),
+                       (block.end_row - block.first_row + kTallRows - 1) / kTallRows);
+      for (int row = block.first_row; row < block.end_row; row += kTallRows) {
+        feed.begin_pass();
+        const std::byte* x = packed(row - block.first_row);
+        block.end_row - row > kTileRows ? multiply<SomeRows<true>>(x, block, row, feed)
+                                        : multiply<SomeRows<false>>(x, block, row, feed);
+      }
+    });
+  }
+
+  // Packed, rows must fit the scratch, and should fit the L2 cache while panels stream past.
+  int rows_per_block() const {
+    constexpr int64_t kBytes = 800 << 10, kMostRows = 256;
+    static_assert(kBytes <= static_cast<int64_t>(kGemmScratchBytes));
+    const int64_t fitting = kBytes / (call_.weights->padded_in() * 2) / kTallRows * kTallRows;
+    const int64_t rows = fitting < kMostRows ? fitting : kMostRows;
+    return rows < kTallRows ? kTallRows : static_cast<int>(rows);
+  }
+  std::byte* packed(int row) const {
+    return call_.scratch + row * call_.weights->padded_in() * 2;
+  }
+  void pack_rows(const GemmBlock& block) {
     for (int row = block.first_row; row < block.end_row; row += kTallRows) {
-      feed_.begin_pass();
-      const int end = row + kTallRows < block.end_row ? row + kTallRows : block.end_row;
-      multiply(block.panel, row, end);
+      std::byte* to = packed(row - block.first_row);
+      block.end_row - row > kTileRows ? SomeRows<true>::pack(call_, row, to)
+                                      : SomeRows<false>::pack(call_, row, to);
     }
   }
 
-  void multiply(int panel, int row, int end) {
-    const Block block = {sums_[turn_], row, end, panel};
+  template <class Rows, class Feed>
+  void multiply(const std::byte* x, const GemmBlock& at, int row, Feed& feed) {
+    const int end = row + kTallRows < at.end_row ? row + kTallRows : at.end_row;
+    const Block block = {sums_[turn_], row, end, at.panel};
     turn_ ^= 1;
-    end - row > kTileRows ? multiply_fed_tiles<true>(call_, block, feed_, pending_)
-                          : multiply_fed_tiles<false>(call_, block, feed_, pending_);
+    multiply_fed_tiles<Rows>(call_, x, block, feed, pending_);
     pending_ = block;
   }
 
   const GemmCall& call_;
-  PanelFeed<kFormat> feed_;
+  std::byte* const expanded_;
   Block pending_;
   int turn_ = 0;
   alignas(64) float sums_[2][kTallRows * kPanelFeatures];
 };
 
-template <WeightFormat kFormat, Epilogue kEpilogue>
-static void multiply_file_blocks(const GemmCall& call) {
-  if (call.num_rows == 1) return FewRowsGemm<kFormat, kEpilogue, OneRow>(call).run();
-  if (call.num_rows <= kTileRows) {
-    return FewRowsGemm<kFormat, kEpilogue, SomeRows<false>>(call).run();
-  }
-  if (call.num_rows <= 2 * kTileRows) {
-    return FewRowsGemm<kFormat, kEpilogue, SomeRows<true>>(call).run();
-  }
-  ManyRowsGemm<kFormat, kEpilogue>(call).run();
-}
-
 template <WeightFormat kFormat>
 static void gemm_on_file_blocks(const GemmCall& call) {
   switch (call.epilogue) {
     case Epilogue::store:
-      return multiply_file_blocks<kFormat, Epilogue::store>(call);
+      return FileTileGemm<kFormat, Epilogue::store>(call).run();
     case Epilogue::add:
-      return multiply_file_blocks<kFormat, Epilogue::add>(call);
+      return FileTileGemm<kFormat, Epilogue::add>(call).run();
     case Epilogue::silu_mul:
-      return multiply_file_blocks<kFormat, Epilogue::silu_mul>(call);
+      return FileTileGemm<kFormat, Epilogue::silu_mul>(call).run();
   }
 }
 
