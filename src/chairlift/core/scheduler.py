@@ -388,8 +388,9 @@ class Scheduler:
     def stats(self) -> SchedulerStats:
         """Gauges and counters of this moment."""
         counts = len(self._running), len(self._line), self._num_preemptions
-        delay = self._forecast.delay(self._requests.values(), self.kv_cache.pool.num_available)
-        return scheduler_stats(*counts, self.kv_cache, self._accounts, delay)
+        available, now_s = self.kv_cache.pool.num_available, self._explainer.log.now_s
+        delays = self._forecast.delays(self._requests.values(), self._policy, available, now_s)
+        return scheduler_stats(*counts, self.kv_cache, self._accounts, delays)
 
     def explain(self, is_wanted: Callable[[str], bool] | None = None) -> list[RequestReport]:
         """What there is to say of requests, as :meth:`Explainer.reports`."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from chairlift.core.start_delays import NO_DELAYS, StartDelays
+
 if TYPE_CHECKING:  # the front imports these numbers, but not what they are taken from
     from chairlift.core.accounts import TokenAccounts
     from chairlift.core.kv_cache_manager import KVCacheManager
-    from chairlift.core.start_forecast import StartDelay
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +23,7 @@ class SchedulerStats:
         num_swap_blocks: Blocks that the second tier holds when it is full.
         num_swapped_blocks: Blocks that are in it.
         swapped_tokens_total: Found in the second tier by requests that came back.
-        start_delay_s: How long a request that came now would wait for its start, as foretold; 0
-            without a target.
-        start_delay_each_s: What each further request before it would add to that.
+        start_delays: How long requests that came now would wait for their start, as foretold.
     """
 
     num_running: int
@@ -43,8 +42,7 @@ class SchedulerStats:
     swapped_out_blocks_total: int = 0
     swapped_in_blocks_total: int = 0
     swapped_tokens_total: int = 0
-    start_delay_s: float = 0.0
-    start_delay_each_s: float = 0.0
+    start_delays: StartDelays = NO_DELAYS
 
 
 def scheduler_stats(
@@ -53,7 +51,7 @@ def scheduler_stats(
     num_preemptions: int,
     kv_cache: KVCacheManager,
     accounts: TokenAccounts,
-    start_delay: StartDelay,
+    start_delays: StartDelays,
 ) -> SchedulerStats:
     """Put together what the scheduler and its parts have counted."""
     pool, prefix = kv_cache.pool, kv_cache.prefix_counts
@@ -74,6 +72,5 @@ def scheduler_stats(
         swapped_out_blocks_total=kv_cache.num_swapped_out,
         swapped_in_blocks_total=kv_cache.num_swapped_in,
         swapped_tokens_total=prefix.num_swapped_tokens,
-        start_delay_s=start_delay.line_s,
-        start_delay_each_s=start_delay.each_s,
+        start_delays=start_delays,
     )

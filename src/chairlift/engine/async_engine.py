@@ -29,7 +29,7 @@ from chairlift.engine.start import FrontCallback, StartedEngine, StartReport, st
 from chairlift.engine.stats import EngineStats, engine_stats
 from chairlift.engine.tenant_usage import TenantUsage
 from chairlift.errors import EngineDeadError, EngineDrainingError
-from chairlift.inputs import CoreRequest, GenerateRequest
+from chairlift.inputs import NOBODY, Account, CoreRequest, GenerateRequest
 from chairlift.outputs import RequestOutput, RequestReport
 from chairlift.tokenization.chat_template import ChatTemplate
 from chairlift.tokenization.tokenizer import Tokenizer
@@ -148,11 +148,14 @@ class AsyncEngine:
         """No new requests are taken."""
         return self._is_draining
 
-    def check_admission(self, num_choices: int = 1, *, num_entering: int = 0) -> None:
+    def check_admission(
+        self, num_choices: int = 1, *, account: Account = NOBODY, num_entering: int = 0
+    ) -> None:
         """Refuse what cannot be taken now; to be asked before a prompt is tokenised.
 
         Args:
             num_choices: How many choices want to be computed.
+            account: For whom, and how urgently.
             num_entering: Choices that have been let in and are not here yet.
 
         Raises:
@@ -170,7 +173,8 @@ class AsyncEngine:
         self._admission.check(max(0, num_waiting) + num_entering, num_choices)
         # Those that the engine has not counted yet come before this one, and so do its own choices.
         num_unseen = max(0, num_waiting - core.num_waiting) + num_entering + num_choices - 1
-        self._admission.check_start(core.start_delay_s + num_unseen * core.start_delay_each_s)
+        delay = core.start_delays.of(account.tenant, account.priority)
+        self._admission.check_start(delay.start_s + num_unseen * delay.each_s)
 
     def generate(self, request: GenerateRequest, *, stream: bool = True) -> RequestStream:
         """Start answering a request.
@@ -185,7 +189,8 @@ class AsyncEngine:
             EngineOverloadedError, EngineDrainingError, EngineDeadError: As
                 :meth:`check_admission`; nothing has been started then.
         """
-        self.check_admission(request.sampling_params.n)
+        account = Account(request.tenant, request.priority)
+        self.check_admission(request.sampling_params.n, account=account)
         key, core_requests = self._name_choices(request)
         core_ids = [core_request.request_id for core_request in core_requests]
         self._processor.add(key, request, core_ids, is_streamed=stream)

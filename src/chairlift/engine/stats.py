@@ -175,8 +175,8 @@ class EngineStats:
         num_swapped_blocks: KV blocks of preempted requests that are in it.
         requests_finished: Choices that ended, by finish reason.
         num_overdue_total: Choices that were ended because they waited too long for their start.
-        start_delay_s: How long a request that came now would wait for its start, as foretold;
-            0 without a target.
+        start_delay_s: How long a request that came now would wait for its start at the end of the
+            line, as foretold; 0 without a target.
     """
 
     num_running: int
@@ -236,7 +236,7 @@ def engine_stats(core: CoreStats, observed: RequestObservations, num_live: int) 
         prefix_cache_hit_tokens=scheduler.prefix_cache_hit_tokens,
         requests_finished=dict(observed.requests_finished),
         num_overdue_total=observed.num_overdue,
-        start_delay_s=scheduler.start_delay_s,
+        start_delay_s=scheduler.start_delays.at_end.start_s,
         time_to_first_token_s=observed.time_to_first_token_s.snapshot(),
         inter_token_latency_s=observed.inter_token_latency_s.snapshot(),
         e2e_latency_s=observed.e2e_latency_s.snapshot(),

@@ -77,7 +77,9 @@ class Door:
         try:
             if account.tenant in self._tenants:
                 self._check_quotas(account.tenant, num_choices)
-            self._engine.check_admission(num_choices, num_entering=self._num_entering)
+            self._engine.check_admission(
+                num_choices, account=account, num_entering=self._num_entering
+            )
             self._count(account.tenant, num_choices)
             try:
                 yield

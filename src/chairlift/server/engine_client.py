@@ -118,7 +118,9 @@ class EngineClient(Protocol):
         """Seconds since the engine was last heard of; it speaks at least every second if idle."""
         ...
 
-    def check_admission(self, num_choices: int = 1, *, num_entering: int = 0) -> None:
+    def check_admission(
+        self, num_choices: int = 1, *, account: Account = NOBODY, num_entering: int = 0
+    ) -> None:
         """Raise ``EngineOverloadedError``, ``EngineDrainingError`` or ``EngineDeadError``."""
         ...
 

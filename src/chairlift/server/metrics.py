@@ -177,7 +177,7 @@ class _EngineCollector(Collector):
         yield self._refused(stats)
         delay = GaugeMetricFamily(
             "chairlift:start_delay_seconds",
-            "How long a request that came now would wait, as foretold; 0 without target_ttft.",
+            "How long a request at the end of the line would wait, as foretold with target_ttft.",
             labels=_LABELS,
         )
         delay.add_metric(self._values, stats.start_delay_s)

@@ -162,7 +162,8 @@ class Replica:
         if len(self._live) >= limits.max_num_waiting or limits.target_ttft_s:
             stats = self._scheduler.stats()
             is_full = stats.num_waiting >= limits.max_num_waiting
-            if is_full or 0.0 < limits.target_ttft_s < stats.start_delay_s:
+            delay = stats.start_delays.of(core_request.tenant, core_request.priority)
+            if is_full or 0.0 < limits.target_ttft_s < delay.start_s:
                 return Refusal.ENGINE
         return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chairlift.core.scheduler_stats import SchedulerStats
+from chairlift.core.start_delays import StartDelay, StartDelays
 from chairlift.engine.stats import (
     CoreStats,
     Histogram,
@@ -25,8 +26,7 @@ SCHEDULER = SchedulerStats(
     prefix_cache_queried_tokens=9,
     prefix_cache_hit_tokens=10,
     prefix_cache_recovered_tokens=11,
-    start_delay_s=0.5,
-    start_delay_each_s=0.1,
+    start_delays=StartDelays(StartDelay(0.5, 0.1)),
 )
 
 

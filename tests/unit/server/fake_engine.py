@@ -187,7 +187,9 @@ class FakeEngine:
         self.gate.set()
         self.first_gate.set()
 
-    def check_admission(self, num_choices: int = 1, *, num_entering: int = 0) -> None:
+    def check_admission(
+        self, num_choices: int = 1, *, account: Account = NOBODY, num_entering: int = 0
+    ) -> None:
         if self.refusal is not None:
             raise self.refusal
 

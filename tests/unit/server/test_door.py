@@ -21,7 +21,7 @@ from chairlift.errors import (
     QuotaExceededError,
     StartTooLateError,
 )
-from chairlift.inputs import Account, GenerateRequest
+from chairlift.inputs import NOBODY, Account, GenerateRequest
 from chairlift.server.app import create_app
 from chairlift.server.door import Door
 from chairlift.server.settings import ServerSettings
@@ -207,7 +207,7 @@ async def test_of_a_burst_only_as_many_are_tokenised_as_may_wait(
         await is_tokenised.wait()
         return request
 
-    def check(num_choices: int = 1, *, num_entering: int = 0) -> None:
+    def check(num_choices: int = 1, *, account: Account = NOBODY, num_entering: int = 0) -> None:
         admission.check(num_entering, num_choices)
 
     monkeypatch.setattr(engine.input_processor, "process", process_slowly)

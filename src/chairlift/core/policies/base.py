@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Protocol
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple, Protocol
 
 from chairlift.core.request import Request
+
+
+class Outlook(NamedTuple):
+    """Where newcomers would stand among those that are there, in numbers.
+
+    Attributes:
+        rank_of: Of a request that waits or runs. It stays before newcomers of this rank or a
+            higher one; newcomers of a lower rank go before it and, if it runs, take its place.
+        ranks: Of newcomers, by tenant; ``None``: a newcomer's rank is its priority.
+        other_rank: Of newcomers of tenants that are not in ``ranks``.
+    """
+
+    rank_of: Callable[[Request], float]
+    ranks: Mapping[str, float] | None = None
+    other_rank: float = 0.0
 
 
 class SchedulingPolicy(Protocol):
@@ -66,6 +81,17 @@ class SchedulingPolicy(Protocol):
 
     def served(self, request: Request, num_prefill_tokens: int, num_decode_tokens: int) -> None:
         """A step gave a request so many tokens of its prompt and so many of its output."""
+        ...
+
+    def outlook(self, now_s: float, mean_output_tokens: float) -> Outlook | None:
+        """Where newcomers would stand, for the forecast of their start (``target_ttft``).
+
+        Args:
+            mean_output_tokens: How long answers have been; infinite if none has ended yet.
+
+        Returns:
+            ``None`` if they are to be judged as at the end of the line.
+        """
         ...
 
     def left(self, request: Request) -> None:

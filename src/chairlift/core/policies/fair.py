@@ -5,9 +5,11 @@ Source: Sheng et al., "Fairness in Serving Large Language Models", OSDI '24 (Vir
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 
 from chairlift.config import SchedulerConfig
+from chairlift.core.policies.base import Outlook
 from chairlift.core.policies.waiting_line import Key, WaitingLine
 from chairlift.core.request import Request
 
@@ -47,9 +49,7 @@ class FairPolicy:
         """Lift a tenant that had nothing to do to the least served of those that have."""
         tenant = request.tenant
         if not self._num_live.get(tenant):
-            others = [self._counters[t] for t, n in self._num_live.items() if n]
-            floor = min(others) if others else self._counters.get(self._last_to_leave, 0.0)
-            self._counters[tenant] = max(self._counters.get(tenant, 0.0), floor)
+            self._counters[tenant] = max(self._counters.get(tenant, 0.0), self._floor())
         self._num_live[tenant] = self._num_live.get(tenant, 0) + 1
 
     def add(self, request: Request) -> None:
@@ -85,6 +85,35 @@ class FairPolicy:
         """Charge the tenant."""
         cost = PREFILL_COST * num_prefill_tokens + DECODE_COST * num_decode_tokens
         self._counters[request.tenant] += cost / self._weights.get(request.tenant, 1.0)
+
+    def outlook(self, now_s: float, mean_output_tokens: float) -> Outlook | None:
+        """By the counters that tenants will have when the turn of each request comes.
+
+        Each of a tenant's requests has to wait until those of the same tenant before it have been
+        charged, for answers of the usual length. Those that run stay.
+        """
+        turns: dict[str, float] = {}
+        ranks: dict[str, float] = {}
+        floor = self._floor()
+        for tenant, counter in self._counters.items():
+            rank = counter if self._num_live.get(tenant) else max(counter, floor)
+            for request in self._line.requests_of(tenant):
+                turns[request.request_id] = rank
+                rank += self._cost_ahead(request, mean_output_tokens)
+            ranks[tenant] = rank
+        return Outlook(lambda request: turns.get(request.request_id, -math.inf), ranks, floor)
+
+    def _cost_ahead(self, request: Request, mean_output_tokens: float) -> float:
+        """What its tenant will be charged for a request that waits."""
+        num_outputs = min(request.max_num_tokens - request.num_tokens, mean_output_tokens)
+        num_prompt = request.num_prompt_tokens if request.num_preemptions == 0 else 0
+        cost = PREFILL_COST * num_prompt + DECODE_COST * num_outputs
+        return cost / self._weights.get(request.tenant, 1.0)
+
+    def _floor(self) -> float:
+        """What the counter of a tenant is lifted to that comes back."""
+        busy = [self._counters[tenant] for tenant, num_live in self._num_live.items() if num_live]
+        return min(busy) if busy else self._counters.get(self._last_to_leave, 0.0)
 
     def left(self, request: Request) -> None:
         """One request fewer; counters are kept for a tenant's return."""

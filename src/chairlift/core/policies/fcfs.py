@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from chairlift.config import SchedulerConfig
+from chairlift.core.policies.base import Outlook
 from chairlift.core.policies.waiting_line import Key, WaitingLine
 from chairlift.core.request import Request
 
@@ -53,6 +54,10 @@ class FcfsPolicy:
 
     def served(self, request: Request, num_prefill_tokens: int, num_decode_tokens: int) -> None:
         """Nothing to remember."""
+
+    def outlook(self, now_s: float, mean_output_tokens: float) -> Outlook | None:
+        """At the end of the line."""
+        return None
 
     def left(self, request: Request) -> None:
         """Nothing to remember."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from chairlift.config import SchedulerConfig
+from chairlift.core.policies.base import Outlook
 from chairlift.core.policies.fcfs import FcfsPolicy
 from chairlift.core.policies.waiting_line import Key
 from chairlift.core.request import Request
@@ -36,3 +39,15 @@ class PriorityPolicy(FcfsPolicy):
         """If the waiting one is more urgent, by its own priority and by the order."""
         is_urgent = waiting.core_request.priority < running.core_request.priority
         return is_urgent and self._key(waiting) < self._key(running)
+
+    def outlook(self, now_s: float, mean_output_tokens: float) -> Outlook | None:
+        """A request stays before newcomers from the priority on with which they come no earlier.
+
+        That is the least p for which ``p * aging + now`` is not below its own key. Running ones of
+        a lower rank give way: they came before now, so their own priority is higher than p, too.
+        """
+
+        def rank_of(request: Request) -> float:
+            return math.ceil((self._key(request)[0] - now_s) / self._aging_s)
+
+        return Outlook(rank_of)

@@ -67,6 +67,10 @@ class WaitingLine:
                 return entry
         return None
 
+    def requests_of(self, tenant: str) -> list[Request]:
+        """All requests of a tenant that wait, in order."""
+        return [request for _, request in self._lines.get(tenant, ())]
+
     def first(self, passed: Collection[Request], full_tenants: Collection[str]) -> Request | None:
         """The first request of all tenants but the full ones."""
         best: tuple[Key, Request] | None = None
