@@ -21,7 +21,7 @@ from chairlift.engine.stats import CoreStats, StepTimes
 from chairlift.inputs import CoreRequest
 from chairlift.outputs import FinishReason, RequestTimings, StepOutput
 
-_STATS = CoreStats(SchedulerStats(*[0] * 11), StepTimes())
+_STATS = CoreStats(SchedulerStats(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), StepTimes())
 _TOKEN_ID = 0
 
 
