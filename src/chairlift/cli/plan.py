@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from dataclasses import replace
@@ -26,7 +27,7 @@ from chairlift.simulate.tenants import TenantOptions
 from chairlift.workload.options import WorkloadOptions
 
 if TYPE_CHECKING:
-    from chairlift.simulate.planner import Capacity, Fleet, PlanRequest
+    from chairlift.simulate.planner import Capacity, Fleet, PlanRequest, Trial
     from chairlift.workload.chart import Chart
     from chairlift.workload.workload import Workload
 
@@ -132,49 +133,117 @@ def _numbers(name: str, text: str) -> list[int]:
 def _figures(
     request: PlanRequest, capacities: list[Capacity], fleet: Fleet | None
 ) -> dict[str, Any]:
-    tried = [
-        {
-            "max_num_seqs": capacity.max_num_seqs,
-            "max_num_batched_tokens": capacity.max_num_batched_tokens,
-            "rate_per_replica": round(capacity.rate_per_s, 4),
-        }
-        for capacity in capacities
-    ]
-    found: dict[str, Any] = {"rate_per_s": request.rate_per_s, "tried": tried, "fleet": None}
+    found: dict[str, Any] = {
+        "rate_per_s": request.rate_per_s,
+        "objectives": [str(objective) for objective in request.objectives],
+        "tried": [
+            {
+                "max_num_seqs": capacity.max_num_seqs,
+                "max_num_batched_tokens": capacity.max_num_batched_tokens,
+                "rate_per_replica": round(capacity.rate_per_s, 4),
+                "trials": [
+                    {
+                        "rate_per_s": round(trial.rate_per_s, 4),
+                        "is_kept": trial.is_kept,
+                        "values_ms": _values_ms(request, trial.values_s),
+                    }
+                    for trial in capacity.trials
+                ],
+            }
+            for capacity in capacities
+        ],
+        "fleet": None,
+    }
     if fleet is not None:
-        named = zip(request.objectives, fleet.values_s, strict=True)
         found["fleet"] = {
             "replicas": fleet.num_replicas,
             "max_num_seqs": fleet.capacity.max_num_seqs,
             "max_num_batched_tokens": fleet.capacity.max_num_batched_tokens,
-            "values_ms": {str(objective): round(value * 1e3, 3) for objective, value in named},
+            "values_ms": _values_ms(request, fleet.values_s),
         }
     return found
+
+
+def _values_ms(request: PlanRequest, values_s: tuple[float, ...]) -> dict[str, float | None]:
+    """What each objective is about; ``None``: nothing was observed."""
+    return {
+        str(objective): None if math.isnan(value) else round(value * 1e3, 3)
+        for objective, value in zip(request.objectives, values_s, strict=True)
+    }
 
 
 def _lines(request: PlanRequest, capacities: list[Capacity], fleet: Fleet | None) -> list[str]:
     from chairlift.workload.report import text_table
 
-    head = ["limits", "max-num-seqs", "max-num-batched-tokens", "requests/s per engine"]
+    head = ["", "max-num-seqs", "max-num-batched-tokens", "requests/s per engine"]
     rows = [
         [
-            "* best" if fleet and fleet.capacity is capacity else "",
+            "best" if fleet and fleet.capacity is capacity else "",
             str(capacity.max_num_seqs),
             str(capacity.max_num_batched_tokens),
-            f"{capacity.rate_per_s:.2f}" if capacity.rate_per_s else "cannot keep it",
+            f"{capacity.rate_per_s:.2f}" if capacity.rate_per_s else "none within the limits",
         ]
         for capacity in capacities
     ]
-    goal = ",".join(map(str, request.objectives))
+    answer = _failure(request, capacities) if fleet is None else _answer(request, fleet)
+    return [*text_table([head, *rows]), "", *answer, *_hints(capacities, fleet)]
+
+
+def _answer(request: PlanRequest, fleet: Fleet) -> list[str]:
+    engines = "1 engine bears" if fleet.num_replicas == 1 else f"{fleet.num_replicas} engines bear"
+    return [
+        f"{engines} {request.rate_per_s:g} requests/s within {_goal(request)}: "
+        f"{_told(request, fleet.values_s)}",
+        f"chairlift serve --max-num-seqs {fleet.capacity.max_num_seqs} "
+        f"--max-num-batched-tokens {fleet.capacity.max_num_batched_tokens}",
+    ]
+
+
+def _failure(request: PlanRequest, capacities: list[Capacity]) -> list[str]:
+    """Why there is no answer: how near the nearest limits come, or that only a fleet fails."""
+    best = max(capacities, key=lambda capacity: capacity.rate_per_s)
+    if best.rate_per_s > 0:
+        return [
+            f"One engine bears {best.rate_per_s:.2f} requests/s within {_goal(request)}, but no "
+            f"fleet of up to half as many again as that asks for bears {request.rate_per_s:g}; "
+            "allow more slack, or raise --num-requests."
+        ]
+    loads = [capacity.trials[0] for capacity in capacities if capacity.trials]
+    if not loads:
+        return ["No request fits into such an engine; raise --max-model-len or --num-kv-blocks."]
+    limits_s = [objective.limit_s for objective in request.objectives]
+
+    def excess(load: Trial) -> float:
+        pairs = zip(load.values_s, limits_s, strict=True)
+        return max(value / limit_s for value, limit_s in pairs)
+
+    nearest = min(loads, key=excess)
+    return [
+        f"No number of engines keeps {_goal(request)} with these limits. At hardly any load "
+        f"({nearest.rate_per_s:.2g} requests/s) one has at best {_told(request, nearest.values_s)}."
+    ]
+
+
+def _hints(capacities: list[Capacity], fleet: Fleet | None) -> list[str]:
+    """Which limits are the best only as far as was tried."""
     if fleet is None:
-        answer = f"No number of engines keeps {goal} with these limits; try others."
-    else:
-        kept = zip(request.objectives, fleet.values_s, strict=True)
-        answer = (
-            f"{fleet.num_replicas} engines bear {request.rate_per_s:g} requests/s within {goal}: "
-            + ", ".join(f"{str(o).partition('<')[0]} {value * 1e3:,.1f} ms" for o, value in kept)
-        )
-    return [*text_table([head, *rows]), "", answer]
+        return []
+    best, hints = fleet.capacity, []
+    for flag in ("max_num_seqs", "max_num_batched_tokens"):
+        tried = {getattr(capacity, flag) for capacity in capacities}
+        if len(tried) > 1 and getattr(best, flag) == max(tried):
+            name = flag.replace("_", "-")
+            hints.append(f"The best --{name} is the largest tried; a larger one may be better.")
+    return hints
+
+
+def _goal(request: PlanRequest) -> str:
+    return ",".join(map(str, request.objectives))
+
+
+def _told(request: PlanRequest, values_s: tuple[float, ...]) -> str:
+    pairs = zip(request.objectives, values_s, strict=True)
+    return ", ".join(f"{str(o).partition('<')[0]} {value * 1e3:,.1f} ms" for o, value in pairs)
 
 
 def _charts(request: PlanRequest, capacity: Capacity) -> list[Chart]:

@@ -1,8 +1,9 @@
 """How many engines a load needs, and with which limits, so that objectives are kept.
 
 For each pair of limits the highest rate that one engine bears is found by bisection on simulated
-runs. The fleet that follows from it is then simulated as a whole, with its routing, and grown until
-the objectives are kept there too.
+runs, in which the objectives are kept and the line of waiting requests does not keep growing. The
+fleet that follows from it is then simulated as a whole, with its routing, and grown until the same
+holds there.
 """
 
 from __future__ import annotations
@@ -18,8 +19,16 @@ from chairlift.simulate.simulator import SimulationResult, simulate
 from chairlift.workload.objectives import Objective, percents_of
 from chairlift.workload.workload import Workload
 
+LOW_SHARE = 0.05
+"""Of the rate that an engine is guessed to bear: a load at which nobody waits for others."""
+
+GROWTH_OF_RATE, MAX_RAISES = 1.4, 8
 SEARCH_STEPS = 7
 """Halvings of the range in which the highest rate lies; with 7 it is known to a hundredth."""
+
+MAX_DRIFT = 1.4
+"""Where the last third of the requests take so many times as long as the third before, on average,
+a line grows. (Of a line that grows evenly from nothing it would be 5/3.)"""
 
 GROWTH, MAX_GROWTHS = 1.05, 12
 
@@ -73,7 +82,8 @@ class Capacity:
 
     Attributes:
         rate_per_s: The highest rate found at which the objectives are kept; 0: none is.
-        trials: All rates that were tried, ascending.
+        trials: All rates that were tried, ascending; the first is hardly any load, unless nothing
+            can be served at all.
     """
 
     max_num_seqs: int
@@ -96,14 +106,31 @@ class Fleet:
 
 
 def find_capacity(request: PlanRequest, setup: ReplicaSetup) -> Capacity:
-    """Find the highest rate that one engine bears."""
+    """Find the highest rate that one engine bears.
+
+    Tried are hardly any load, then rates from a guess on until one is too high, and then those
+    between.
+    """
     everything_at_once = simulate(request.make_workload(math.inf, request.num_requests), setup)
-    low, high = 0.0, 1.2 * everything_at_once.request_throughput_per_s
+    guess = everything_at_once.request_throughput_per_s
     trials: list[Trial] = []
-    for _ in range(SEARCH_STEPS if high > 0 else 0):
-        trial = _try(request, setup, (low + high) / 2)
-        trials.append(trial)
-        low, high = (trial.rate_per_s, high) if trial.is_kept else (low, trial.rate_per_s)
+
+    def is_kept(rate_per_s: float) -> bool:
+        trials.append(_try(request, setup, rate_per_s))
+        return trials[-1].is_kept
+
+    low = high = LOW_SHARE * guess
+    if guess > 0.0 and is_kept(low):
+        high = guess
+        for _ in range(MAX_RAISES):
+            if not is_kept(high):
+                break
+            low, high = high, GROWTH_OF_RATE * high
+        for _ in range(SEARCH_STEPS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if is_kept(middle) else (low, middle)
+    else:
+        low = 0.0
     trials.sort(key=lambda trial: trial.rate_per_s)
     config = setup.scheduler
     return Capacity(config.max_num_seqs, config.max_num_batched_tokens, low, tuple(trials))
@@ -120,12 +147,22 @@ def judge(
 ) -> tuple[tuple[float, ...], bool]:
     """What the objectives are about, and whether all are kept.
 
-    A request that an engine refused breaks them; those that its tenant's quotas refused do not.
+    A request that an engine refused breaks them, and a line that grows does; requests that their
+    tenant's quotas refused do not.
     """
     summaries = result.summaries(percents_of(objectives))
     values_s = tuple(objective.value_s(summaries) for objective in objectives)
     is_kept = all(objective.is_met(summaries) for objective in objectives)
-    return values_s, is_kept and result.num_refused == 0
+    return values_s, is_kept and result.num_refused == 0 and drift(result) < MAX_DRIFT
+
+
+def drift(result: SimulationResult) -> float:
+    """How many times as long the last third of the requests took as the third before, by means."""
+    took_s = result.times.e2el_s
+    third = len(took_s) // 3
+    if third == 0:
+        return 1.0
+    return float(took_s[-third:].mean() / took_s[-2 * third : -third].mean())
 
 
 def candidates(

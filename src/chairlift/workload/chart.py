@@ -149,6 +149,7 @@ def _axes(chart: Chart, x_scale: _Scale, y_scale: _Scale, top: float, bottom: fl
         parts.append(
             f'<line x1="{LEFT}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}" stroke="#b23a5b" '
             'stroke-dasharray="6 4"/>'
+            f'<text class="faint" x="{LEFT + 6}" y="{y - 5:.1f}">limit {chart.limit:,.10g}</text>'
         )
     return parts
 

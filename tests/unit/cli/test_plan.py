@@ -41,15 +41,27 @@ def test_json_names_the_fleet_and_everything_tried(
 def test_text_says_how_many_engines(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*LOAD, *LIMITS, *SLO, "--rate", "600/min") == 0
     out = capsys.readouterr().out
-    assert "engines bear 10 requests/s within ttft_p99<1s,itl_p99<300ms" in out
-    assert "* best" in out
+    assert "1 engine bears 10 requests/s within ttft_p99<1s,itl_p99<300ms" in out
+    assert "chairlift serve --max-num-seqs 16 --max-num-batched-tokens 64" in out
+    assert "The best --max-num-seqs is the largest tried; a larger one may be better." in out
+    assert any(line.split()[:2] == ["best", "16"] for line in out.splitlines())
 
 
 def test_objectives_that_nothing_keeps_are_said_to_be_so(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run(*LOAD, *LIMITS, "--slo", "itl_p50<1ms", "--rate", "1") == 0
-    assert "No number of engines keeps itl_p50<1ms" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "No number of engines keeps itl_p50<1ms" in out
+    assert "one has at best itl_p50 1" in out  # a step takes 13 ms
+    assert out.count("none within the limits") == 2
+
+
+def test_requests_that_never_fit_are_said_to_be_the_reason(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(*LOAD, *LIMITS, *SLO, "--rate", "1", "--max-model-len", "30") == 0
+    assert "No request fits into such an engine" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

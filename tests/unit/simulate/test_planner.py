@@ -14,6 +14,7 @@ from chairlift.simulate.planner import (
     PlanRequest,
     best_of,
     candidates,
+    drift,
     find_capacity,
     size_fleet,
 )
@@ -49,10 +50,19 @@ def test_the_capacity_is_the_rate_at_which_the_slots_are_full() -> None:
 
 def test_rates_above_the_capacity_break_the_objective_and_those_below_keep_it() -> None:
     capacity = find_capacity(request_for("ttft_p99<500ms"), SETUP)
-    assert len(capacity.trials) == 7
+    assert len(capacity.trials) >= 9
     for trial in capacity.trials:
         assert trial.is_kept == (trial.rate_per_s <= capacity.rate_per_s)
         assert trial.is_kept == (trial.values_s[0] < 0.5)
+
+
+def test_a_load_whose_line_keeps_growing_is_not_borne_whatever_the_objective() -> None:
+    """Tokens come in time however many wait; at 6 requests/s the line grows all the time."""
+    capacity = find_capacity(request_for("tpot_p99<500ms"), SETUP)
+    assert capacity.rate_per_s == pytest.approx(4.3, rel=0.1)
+    growing = simulate(evenly(6.0, 200), SETUP)
+    assert drift(growing) > 1.5
+    assert drift(simulate(evenly(3.0, 200), SETUP)) == pytest.approx(1.0, abs=0.05)
 
 
 def test_an_objective_that_no_step_can_keep_gives_no_capacity() -> None:
