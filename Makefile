@@ -60,6 +60,7 @@ docs: setup-dev ## write the generated pages anew
 	$(BIN)/python docs/draw_step.py
 	$(BIN)/python docs/draw_timelines.py
 	$(BIN)/python docs/draw_preemption.py
+	$(BIN)/python docs/draw_target_itl.py
 
 clean: ## remove .venv and everything built
 	rm -rf $(VENV) build

@@ -39,6 +39,11 @@ def test_the_picture_of_a_preemption_shows_what_the_scheduler_does() -> None:
     assert written == load_script("draw_preemption").draw(), "run: make docs"
 
 
+def test_the_picture_of_latency_targets_shows_what_the_simulation_says() -> None:
+    written = (DOCS / "images" / "target-itl.svg").read_text(encoding="utf-8")
+    assert written == load_script("draw_target_itl").draw(), "run: make docs"
+
+
 PAGES = [*(DOCS.parent / name for name in ("README.md", "CONTRIBUTING.md")), *DOCS.glob("*.md")]
 # Where a path without more words is looked for.
 FOLDERS = (DOCS.parent, DOCS, DOCS.parent / "src" / "chairlift")
