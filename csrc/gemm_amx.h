@@ -64,6 +64,7 @@ class StepFetch {
     for (int i = first(kRows); i < end(kRows); i++) {
       __builtin_prefetch(x_, 0, 3);
       x_ += row_stride_;
+      if (i % 2 != 0) asm("" : "+r"(x_));  // or g++ keeps a place for each row, and spills them
     }
   }
 
@@ -103,25 +104,28 @@ struct Int8Tiles {
   }
 };
 
-// Sums of 16 (kTall: 32) rows x one panel into block.sums [32][32]. Each step fetches kAhead lines,
-// finishes some rows of the block before, and asks for the memory where as many rows of this block
-// will go, so that neither memory nor the vector units idle while the tiles work.
+// Where the inputs of tile products lie.
+struct TileInputs {
+  const std::byte* x;  // the first row
+  int64_t stride_bytes;
+  const std::byte* weights;
+  int64_t num_steps;
+};
+
+// Sums of 16 (kTall: 32) rows x one panel into `sums` [32][32], which are those of `block`. Each
+// step fetches kAhead lines, finishes some rows of the block before, and asks for the memory where
+// as many rows of this block will go, so that neither memory nor the vector units idle while the
+// tiles work. The rows are spread over the step: finishing one is a long chain of instructions.
 template <class Tiles, bool kTall, int kAhead, class Block>
-static CHAIRLIFT_INLINE void multiply_tiles(const GemmCall& call, const Block& block,
-                                            const std::byte* ahead, Block& pending) {
-  const int64_t stride_bytes = call.input_stride * (64 / Tiles::kInputs);
-  const std::byte* x = call.input + block.next_row * stride_bytes;
+static CHAIRLIFT_INLINE void multiply_tiles(const TileInputs& inputs, const std::byte* ahead,
+                                            typename Block::Element* sums, const Block& block,
+                                            Block pending) {
+  const int64_t stride_bytes = inputs.stride_bytes;
+  const std::byte* x = inputs.x;
   const std::byte* x_low = x + kTileRows * stride_bytes;
-  const std::byte* weights = call.weights->panel(block.panel);
-  const int64_t num_steps = call.weights->padded_in() / Tiles::kInputs;
-  int fetched_row = block.next_row;
-  const auto move_rows = [&] {
-#pragma GCC unroll 4
-    for (int i = 0; i < Tiles::kFinished; i++) {
-      pending.finish_one(call);
-      block.fetch_output(call, fetched_row++);
-    }
-  };
+  const std::byte* weights = inputs.weights;
+  typename Block::OutputFetch out(block);
+  constexpr int kFinished = Tiles::kFinished;
   _tile_zero(0);
   _tile_zero(1);
   if constexpr (kTall) {
@@ -129,7 +133,7 @@ static CHAIRLIFT_INLINE void multiply_tiles(const GemmCall& call, const Block& b
     _tile_zero(3);
   }
 #pragma GCC unroll 1
-  for (int64_t step = 0; step < num_steps; step++) {
+  for (int64_t step = 0; step < inputs.num_steps; step++) {
     using Fetch = StepFetch<kTall ? 2 * kTileRows : kTileRows, kAhead>;
     Fetch next(x + 64, stride_bytes, weights + kPanelStepBytes, ahead);
     next.template fetch<0>();
@@ -139,24 +143,29 @@ static CHAIRLIFT_INLINE void multiply_tiles(const GemmCall& call, const Block& b
     next.template fetch<2>();
     _tile_loadd(7, weights + 64, kPanelRowBytes);
     next.template fetch<3>();
-    move_rows();  // together: silu is a long chain of dependent instructions
+    pending.template finish_part<kFinished, 0, 4>();
     Tiles::template multiply<0>();
     next.template fetch<4>();
+    pending.template finish_part<kFinished, 1, 4>();
     Tiles::template multiply<1>();
     if constexpr (kTall) {
       next.template fetch<5>();
       _tile_loadd(5, x_low, stride_bytes);
       next.template fetch<6>();
+      pending.template finish_part<kFinished, 2, 4>();
       Tiles::template multiply<2>();
       next.template fetch<7>();
+      pending.template finish_part<kFinished, 3, 4>();
       Tiles::template multiply<3>();
       x_low += 64;
+    } else {
+      pending.template finish<kFinished / 2>();
     }
+    out.template fetch<kFinished>();
     x += 64;
     weights += kPanelStepBytes;
     ahead += 64 * kAhead;
   }
-  auto* sums = block.sums;
   _tile_stored(0, sums, 128);
   _tile_stored(1, sums + kLanes, 128);
   if constexpr (kTall) {
@@ -164,7 +173,7 @@ static CHAIRLIFT_INLINE void multiply_tiles(const GemmCall& call, const Block& b
     _tile_stored(3, sums + kTileRows * kPanelFeatures + kLanes, 128);
   }
   asm volatile("" : : "r"(sums) : "memory");  // g++ 12 does not see that they are written
-  pending.finish_all(call);
+  pending.finish_all();
 }
 
 // Multiplies block after block; the sums of each are finished during the next one.
@@ -176,7 +185,7 @@ class TileGemm {
   void run() {
     for_each_block<kTallRows>(call_, rows_per_block(),
                               [this](const GemmBlock& block) { multiply_panel(block); });
-    pending_.finish_all(call_);
+    pending_.finish_all();
   }
 
  private:
@@ -205,7 +214,7 @@ class TileGemm {
   template <int kAhead>
   void multiply_passes(const GemmBlock& block) {
     const int64_t part = static_cast<int64_t>(call_.weights->panel_weight_bytes()) * kAhead / 32;
-    Tiles::Sums::fetch_scales(call_, block.panel);
+    Tiles::Sums::fetch(call_, block.panel);
     int row = block.first_row;
     for (int pass = 0; row < block.end_row; pass++, row += kTallRows) {
       const int end = row + kTallRows < block.end_row ? row + kTallRows : block.end_row;
@@ -221,11 +230,18 @@ class TileGemm {
     }
   }
 
+  TileInputs inputs_at(int row, int panel) const {
+    const int64_t stride_bytes = call_.input_stride * (64 / Tiles::kInputs);
+    return {call_.input + row * stride_bytes, stride_bytes, call_.weights->panel(panel),
+            call_.weights->padded_in() / Tiles::kInputs};
+  }
+
   template <bool kTall, int kAhead>
   __attribute__((noinline)) void multiply(int panel, int row, int end, const std::byte* ahead) {
-    const Block block = {sums_[turn_], row, end, panel};
+    auto* sums = sums_[turn_];
     turn_ ^= 1;
-    multiply_tiles<Tiles, kTall, kAhead>(call_, block, ahead, pending_);
+    const Block block(call_, sums, row, end, panel);
+    multiply_tiles<Tiles, kTall, kAhead>(inputs_at(row, panel), ahead, sums, block, pending_);
     pending_ = block;
   }
 

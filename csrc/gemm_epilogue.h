@@ -41,91 +41,147 @@ static CHAIRLIFT_INLINE F32x16 silu_for(F32x16 x) {
   return silu(x);
 }
 
-// out[0, columns) = y, or += y; columns may be more than 16.
-template <Epilogue kEpilogue>
-static CHAIRLIFT_INLINE void finish_sixteen(float* out, F32x16 y, int columns) {
-  if (columns >= kLanes) {
-    store(out, kEpilogue == Epilogue::add ? add(load(out), y) : y);
-  } else if (columns > 0) {
-    store_partial(out, kEpilogue == Epilogue::add ? add(load_partial(out, columns), y) : y,
-                  columns);
-  }
-}
-
 // How the sums of 16 features of a row become the product: as they are, ...
 struct FloatSums {
   using Element = float;
-  static CHAIRLIFT_INLINE F32x16 product(const GemmCall&, const float* sums, int, int) {
+
+  FloatSums() = default;
+  FloatSums(const GemmCall& /*call*/, int /*first_row*/, int /*panel*/) {}
+  static CHAIRLIFT_INLINE void fetch(const GemmCall& /*call*/, int /*panel*/) {}
+  // `half`: the features' place in the panel. `row`: counted from the first of the block.
+  CHAIRLIFT_INLINE F32x16 product(const float* sums, int /*row*/, int /*half*/) const {
     return load(sums);
   }
-  static CHAIRLIFT_INLINE void fetch_scales(const GemmCall&, int) {}
 };
 
-// ... or as sums of int8 products, scaled. `feature` is the first of the 16.
+// ... or as sums of int8 products, scaled.
 template <bool kUnsignedInputs>
 struct Int8Sums {
   using Element = int32_t;
-  static CHAIRLIFT_INLINE F32x16 product(const GemmCall& call, const int32_t* sums, int row,
-                                         int feature) {
-    const Int8PanelScales& scales = call.weights->int8_scales(feature / kPanelFeatures);
-    const int at = feature % kPanelFeatures;
-    U32x16 sum = load_words(sums);
-    if constexpr (kUnsignedInputs) sum = add_words(sum, load_words(scales.correction + at));
-    const F32x16 scale = mul(load(scales.scale + at), broadcast(call.input_scales[row]));
-    return mul(to_floats(sum), scale);
-  }
+
+  Int8Sums() = default;
+  Int8Sums(const GemmCall& call, int first_row, int panel)
+      : features_(&call.weights->int8_scales(panel)), rows_(call.input_scales + first_row) {}
   // Kernels fetch the weights of panels ahead, but not what lies behind them.
-  static CHAIRLIFT_INLINE void fetch_scales(const GemmCall& call, int panel) {
+  static CHAIRLIFT_INLINE void fetch(const GemmCall& call, int panel) {
     const std::byte* scales = reinterpret_cast<const std::byte*>(&call.weights->int8_scales(panel));
     for (size_t at = 0; at < sizeof(Int8PanelScales); at += 64) __builtin_prefetch(scales + at);
   }
+  CHAIRLIFT_INLINE F32x16 product(const int32_t* sums, int row, int half) const {
+    U32x16 sum = load_words(sums);
+    if constexpr (kUnsignedInputs) {
+      sum = add_words(sum, load_words(features_->correction + half * kLanes));
+    }
+    const F32x16 scale = mul(load(features_->scale + half * kLanes), broadcast(rows_[row]));
+    return mul(to_floats(sum), scale);
+  }
+
+ private:
+  const Int8PanelScales* features_ = nullptr;
+  const float* rows_ = nullptr;
 };
 
-// y: [32] sums of one row and panel. Out: compute dtype.
-template <Epilogue kEpilogue, class Out, class Sums>
-static CHAIRLIFT_INLINE void finish_row(const GemmCall& call, const typename Sums::Element* y,
-                                        int row, int panel) {
-  const int feature = panel * kPanelFeatures;
-  F32x16 first = Sums::product(call, y, row, feature);
-  F32x16 second = Sums::product(call, y + kLanes, row, feature + kLanes);
-  if constexpr (kEpilogue == Epilogue::silu_mul) {
-    Out* out = static_cast<Out*>(call.out) + row * call.out_stride + panel * kLanes;
-    store_from_f32(out, mul(silu_for<Out>(first), second));
-    return;
-  }
-  if (call.bias != nullptr) {
-    first = add(first, load(call.bias + feature));
-    second = add(second, load(call.bias + feature + kLanes));
-  }
-  float* out = static_cast<float*>(call.out) + row * call.out_stride + feature;
-  finish_sixteen<kEpilogue>(out, first, call.out_columns - feature);
-  finish_sixteen<kEpilogue>(out + kLanes, second, call.out_columns - feature - kLanes);
-}
-
-// Sums of some rows of one panel, on their way out row by row.
+// Sums of some rows of one panel, on their way out a few rows at a time. Out: compute dtype.
 template <Epilogue kEpilogue, class Out, class Sums = FloatSums>
-struct PendingBlock {
-  typename Sums::Element* sums = nullptr;  // [rows][32], of row `next_row` first
-  int next_row = 0, end_row = 0, panel = 0;
+class PendingBlock {
+  static constexpr bool kHalf = kEpilogue == Epilogue::silu_mul;
+  static constexpr int kColumns = kHalf ? kLanes : kPanelFeatures;  // that a panel becomes
+  using Result = std::conditional_t<kHalf, Out, float>;
 
-  CHAIRLIFT_INLINE void finish_one(const GemmCall& call) {
-    if (next_row == end_row) return;
-    finish_row<kEpilogue, Out, Sums>(call, sums, next_row, panel);
-    sums += kPanelFeatures;
-    next_row++;
+ public:
+  using Element = typename Sums::Element;
+
+  PendingBlock() = default;  // of no rows
+  // `sums`: [end_row - first_row][32]
+  PendingBlock(const GemmCall& call, const Element* sums, int first_row, int end_row, int panel)
+      : sums_of_(call, first_row, panel),
+        sums_(sums),
+        num_rows_(end_row - first_row),
+        bias_(call.bias == nullptr ? nullptr : call.bias + panel * kPanelFeatures),
+        columns_(call.out_columns - panel * kPanelFeatures),
+        out_stride_(call.out_stride),
+        out_(static_cast<Result*>(call.out) + first_row * out_stride_ + panel * kColumns) {}
+
+  // Finishes the next kRows, or as many as are left.
+  template <int kRows>
+  CHAIRLIFT_INLINE void finish() {
+    if constexpr (kRows == 1) {
+      if (next_row_ < num_rows_) finish_one();
+    } else {
+      if (next_row_ + kRows > num_rows_) return finish_all();
+#pragma GCC unroll 4
+      for (int i = 0; i < kRows; i++) finish_one();
+    }
   }
-  CHAIRLIFT_INLINE void finish_all(const GemmCall& call) {
-    while (next_row != end_row) finish_one(call);
+  // The same in kParts calls, one for each part.
+  template <int kRows, int kPart, int kParts>
+  CHAIRLIFT_INLINE void finish_part() {
+    finish<kRows * (kPart + 1) / kParts - kRows * kPart / kParts>();
   }
-  // Asks for the cache lines that finishing a row will write.
-  CHAIRLIFT_INLINE void fetch_output(const GemmCall& call, int row) const {
-    if (row >= end_row) return;
-    constexpr bool kHalf = kEpilogue == Epilogue::silu_mul;
-    using Element = std::conditional_t<kHalf, Out, float>;
-    const Element* out = static_cast<const Element*>(call.out) + row * call.out_stride;
-    __builtin_prefetch(out + panel * (kHalf ? kLanes : kPanelFeatures), 1);
-    if constexpr (!kHalf) __builtin_prefetch(out + panel * kPanelFeatures + kLanes, 1);
+  CHAIRLIFT_INLINE void finish_all() {
+    while (next_row_ < num_rows_) finish_one();
   }
+
+  // Asks for the cache lines that rows will go to, a few rows (and some behind the last) a call.
+  class OutputFetch {
+   public:
+    explicit OutputFetch(const PendingBlock& block)
+        : at_(block.out_), stride_(block.out_stride_), num_rows_(block.num_rows_) {}
+
+    template <int kRows>
+    CHAIRLIFT_INLINE void fetch() {
+      if (num_rows_ <= 0) return;
+      num_rows_ -= kRows;
+#pragma GCC unroll 4
+      for (int i = 0; i < kRows; i++) {
+        __builtin_prefetch(at_, 1);
+        if constexpr (sizeof(Result) * kColumns > 64) __builtin_prefetch(at_ + kColumns / 2, 1);
+        at_ += stride_;
+        asm("" : "+r"(at_));  // or g++ keeps a place for each row of a call, and spills them
+      }
+    }
+
+   private:
+    const Result* at_;
+    int64_t stride_;
+    int num_rows_;
+  };
+
+ private:
+  CHAIRLIFT_INLINE void finish_one() {
+    const F32x16 first = sums_of_.product(sums_, next_row_, 0);
+    const F32x16 second = sums_of_.product(sums_ + kLanes, next_row_, 1);
+    if constexpr (kHalf) {
+      store_from_f32(out_, mul(silu_for<Out>(first), second));
+    } else {
+      finish_sixteen(0, first);
+      finish_sixteen(kLanes, second);
+    }
+    sums_ += kPanelFeatures;
+    out_ += out_stride_;
+    next_row_++;
+  }
+
+  // Columns that the row does not have are left alone.
+  CHAIRLIFT_INLINE void finish_sixteen(int column, F32x16 y) {
+    if (bias_ != nullptr) y = add(y, load(bias_ + column));
+    float* out = out_ + column;
+    const int columns = columns_ - column;
+    if (columns >= kLanes) {
+      store(out, kEpilogue == Epilogue::add ? add(load(out), y) : y);
+    } else if (columns > 0) {
+      store_partial(out, kEpilogue == Epilogue::add ? add(load_partial(out, columns), y) : y,
+                    columns);
+    }
+  }
+
+  Sums sums_of_;
+  const Element* sums_ = nullptr;
+  int next_row_ = 0, num_rows_ = 0;
+  const float* bias_ = nullptr;
+  int columns_ = 0;
+  int64_t out_stride_ = 0;
+  Result* out_ = nullptr;
 };
 
 }  // namespace chairlift::CHAIRLIFT_ISA

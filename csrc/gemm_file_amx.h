@@ -113,14 +113,13 @@ static CHAIRLIFT_INLINE void multiply_step(const std::byte* x, const std::byte* 
   if constexpr (Rows::kTall) _tile_dpbf16ps(3, 7, 5);
 }
 
-// Sums of a block's rows, `x`, times one panel into block.sums [32][32]. Meanwhile the block before
-// is finished, as in multiply_tiles().
+// Sums of a block's rows, `x`, times one panel into `sums` [32][32], in so many steps. Meanwhile
+// the block before is finished, as in multiply_tiles().
 template <class Rows, class Feed, class Block>
-static __attribute__((noinline)) void multiply_fed_tiles(const GemmCall& call, const std::byte* x,
-                                                         const Block& block, Feed& feed,
-                                                         Block& pending) {
-  const int64_t num_steps = call.weights->padded_in() / Bf16Tiles::kInputs;
-  int fetched_row = block.next_row;
+static __attribute__((noinline)) void multiply_fed_tiles(const std::byte* x, int64_t num_steps,
+                                                         float* sums, const Block& block,
+                                                         Feed& feed, Block pending) {
+  typename Block::OutputFetch out(block);
   _tile_zero(0);
   _tile_zero(1);
   if constexpr (Rows::kTall) {
@@ -134,13 +133,11 @@ static __attribute__((noinline)) void multiply_fed_tiles(const GemmCall& call, c
       multiply_step<Rows, Feed>(x, weights, expanded, to);
     });
     x += Rows::kStepBytes;
-    for (int i = 0; i < 2; i++) {
-      pending.finish_one(call);
-      block.fetch_output(call, fetched_row++);
-    }
+    pending.template finish<Bf16Tiles::kFinished>();
+    out.template fetch<Bf16Tiles::kFinished>();
   }
-  Rows::store_sums(block.sums);
-  pending.finish_all(call);
+  Rows::store_sums(sums);
+  pending.finish_all();
 }
 
 template <WeightFormat kFormat, Epilogue kEpilogue>
@@ -163,7 +160,7 @@ class FileTileGemm {
     } else {
       multiply_many();
     }
-    pending_.finish_all(call_);
+    pending_.finish_all();
   }
 
  private:
@@ -219,9 +216,11 @@ class FileTileGemm {
   template <class Rows, class Feed>
   void multiply(const std::byte* x, const GemmBlock& at, int row, Feed& feed) {
     const int end = row + kTallRows < at.end_row ? row + kTallRows : at.end_row;
-    const Block block = {sums_[turn_], row, end, at.panel};
+    float* sums = sums_[turn_];
     turn_ ^= 1;
-    multiply_fed_tiles<Rows>(call_, x, block, feed, pending_);
+    const Block block(call_, sums, row, end, at.panel);
+    multiply_fed_tiles<Rows>(x, call_.weights->padded_in() / Bf16Tiles::kInputs, sums, block, feed,
+                             pending_);
     pending_ = block;
   }
 

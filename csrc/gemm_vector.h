@@ -260,9 +260,9 @@ static inline void multiply_block(const GemmCall& call, const GemmBlock& block,
                             ahead_stride};
     multiply_rows<Kind>(end - begin, x + begin * input.stride(), input.stride(),
                         weights, num_steps, ahead, sums);
-    PendingBlock<kEpilogue, typename Kind::Out, typename Kind::Sums> done = {
-        sums, block.first_row + begin, block.first_row + end, block.panel};
-    done.finish_all(call);
+    PendingBlock<kEpilogue, typename Kind::Out, typename Kind::Sums>(
+        call, sums, block.first_row + begin, block.first_row + end, block.panel)
+        .finish_all();
   }
 }
 
