@@ -33,7 +33,7 @@ struct FetchingBlock {
     constexpr int kFirst = kLines * kGroup / kFeatureGroups;
     constexpr int kEnd = kLines * (kGroup + 1) / kFeatureGroups;
 #pragma GCC unroll 4
-    for (int i = kFirst; i < kEnd; i++) __builtin_prefetch(ahead + 64 * i, 0, 3);
+    for (int i = kFirst; i < kEnd; i++) __builtin_prefetch(ahead + 64 * i, 0, 2);
     block.template expand<kGroup>(to);
   }
 };
@@ -77,7 +77,7 @@ class BlockReader {
   // A block with its share of the header, rounded up: lines fetched twice do no harm.
   static constexpr int kBytes =
       (kLayout.group_bytes() / kLayout.group_blocks + 63) / 64 * 64;
-  static constexpr int64_t kFetchDistance = 4096 / kBytes * kBytes;
+  static constexpr int64_t kFetchDistance = 8192 / kBytes * kBytes;
 
   const int64_t panel_bytes_;
   const int num_blocks_;
