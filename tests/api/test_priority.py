@@ -78,3 +78,24 @@ def test_a_low_request_starts_within_the_aging_bound_of_a_stream_of_urgent_ones(
         for sender in urgent:
             sender.result()
     assert waited_s < 10 * AGING_S + 5.0
+
+
+def test_a_target_for_the_start_refuses_equals_of_those_that_run_and_lets_urgent_ones_in(
+    random_model_path: Path,
+) -> None:
+    server = start_server(
+        random_model_path,
+        *("--dtype", "float32", "--num-kv-blocks", "512", "--max-num-seqs", "1"),
+        *("--scheduling-policy", "priority", "--target-ttft", "0.05"),
+    )
+    endless = {"prompt": "go", "max_tokens": 3000, "ignore_eos": True, "priority": 5}
+    running = server.stream("/v1/completions", endless)
+    next(running)
+    server.wait_until(lambda: server.metric("start_delay_seconds") > 0.05, "a foretold delay")
+    body = {"prompt": "now", "max_tokens": 2}
+    equal = server.http.post("/v1/completions", json=body | {"priority": 5})
+    urgent = server.http.post("/v1/completions", json=body | {"priority": -5})
+    running.close()
+    assert (equal.status_code, equal.json()["error"]["code"]) == (429, "start_too_late")
+    assert urgent.status_code == 200
+    assert server.stop() == 0

@@ -20,9 +20,12 @@ from chairlift.workload.objectives import Objective, percents_of
 from chairlift.workload.workload import Workload
 
 LOW_SHARE = 0.05
-"""Of the rate that an engine is guessed to bear: a load at which nobody waits for others."""
+"""Of the rate that an engine is guessed to bear: a load at which hardly anybody waits."""
 
-GROWTH_OF_RATE, MAX_RAISES = 1.4, 8
+HIGH_SHARE = 1.2
+"""Of that guess, the rate at one of all requests given at once, which falls short by their last
+ones; no higher rate is tried, since in a short run it could pass for one that is borne."""
+
 SEARCH_STEPS = 7
 """Halvings of the range in which the highest rate lies; with 7 it is known to a hundredth."""
 
@@ -108,8 +111,7 @@ class Fleet:
 def find_capacity(request: PlanRequest, setup: ReplicaSetup) -> Capacity:
     """Find the highest rate that one engine bears.
 
-    Tried are hardly any load, then rates from a guess on until one is too high, and then those
-    between.
+    Tried are hardly any load, the highest rate that can be borne for long, and rates between.
     """
     everything_at_once = simulate(request.make_workload(math.inf, request.num_requests), setup)
     guess = everything_at_once.request_throughput_per_s
@@ -121,12 +123,10 @@ def find_capacity(request: PlanRequest, setup: ReplicaSetup) -> Capacity:
 
     low = high = LOW_SHARE * guess
     if guess > 0.0 and is_kept(low):
-        high = guess
-        for _ in range(MAX_RAISES):
-            if not is_kept(high):
-                break
-            low, high = high, GROWTH_OF_RATE * high
-        for _ in range(SEARCH_STEPS):
+        high = HIGH_SHARE * guess
+        if is_kept(high):
+            low = high
+        for _ in range(SEARCH_STEPS if low < high else 0):
             middle = (low + high) / 2
             low, high = (middle, high) if is_kept(middle) else (low, middle)
     else:
