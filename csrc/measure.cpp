@@ -9,6 +9,8 @@
 #include "activation_rows.h"
 #include "gemm.h"
 #include "huge_buffer.h"
+#include "peak_kernels.h"
+#include "quantised_rows.h"
 
 namespace chairlift {
 namespace {
@@ -69,13 +71,30 @@ double measure_read_rate(ThreadTeam& team, size_t bytes) {
   return static_cast<double>(count) * 8 / seconds;
 }
 
+double measure_peak_rate(ThreadTeam& team, WeightFormat format) {
+  constexpr int64_t kRounds = 200'000;
+  const PeakKernels& kernels = peak_kernels(current_isa());
+  const auto run = format == WeightFormat::float32 ? kernels.float32
+                   : format == WeightFormat::int8  ? kernels.int8
+                                                   : kernels.bfloat16;
+  std::vector<int64_t> operations(static_cast<size_t>(team.size()));
+  const double seconds = best_time(
+      team, [&](int tid) { operations[static_cast<size_t>(tid)] = run(kRounds); });
+  return static_cast<double>(operations[0]) * team.size() / seconds;
+}
+
 double measure_gemm_rate(ThreadTeam& team, const GemmProbe& probe) {
-  PackedMatrix weights = {plain_format(probe.type), probe.out_features, probe.in_features, nullptr};
+  PackedMatrix weights = {probe.format, probe.out_features, probe.in_features, nullptr};
   const HugeBuffer weight_memory(weights.bytes());
   weights.data = weight_memory.data();
-  // 1.0 in bfloat16, a normal number near it in float32.
+  // 1.0 in bfloat16; a normal number near it in float32, and in half precision.
   std::fill_n(weight_memory.as<uint16_t>(), weights.bytes() / 2, uint16_t(0x3f80));
-  const ActivationRows input(probe.num_rows, probe.in_features, probe.type);
+  const bool is_int8 = probe.format == WeightFormat::int8;
+  const ActivationRows input(probe.num_rows, probe.in_features,
+                             probe.format == WeightFormat::float32 ? ElementType::float32
+                                                                   : ElementType::bfloat16);
+  const QuantisedRows bytes(probe.num_rows, probe.in_features);
+  const std::vector<float> input_scales(static_cast<size_t>(probe.num_rows), 1.0f);
   const ActivationRows out(probe.num_rows, probe.out_features, ElementType::float32);
   const size_t scratch_bytes = gemm_scratch_bytes(weights.padded_in());
   const HugeBuffer scratch(scratch_bytes * static_cast<size_t>(team.size()));
@@ -84,9 +103,9 @@ double measure_gemm_rate(ThreadTeam& team, const GemmProbe& probe) {
   SharedWork work(team.size());
   const double seconds = best_time(team, [&](int tid) {
     const GemmCall call = {
-        .input = input.row(0),
-        .input_stride = input.stride(),
-        .input_scales = nullptr,
+        .input = is_int8 ? reinterpret_cast<const std::byte*>(bytes.row(0)) : input.row(0),
+        .input_stride = is_int8 ? bytes.stride() : input.stride(),
+        .input_scales = input_scales.data(),
         .num_rows = probe.num_rows,
         .weights = &weights,
         .work = {&work, tid},
