@@ -12,7 +12,7 @@ ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := pyproject.toml $(wildcard CMakeLists.txt) $(shell find csrc -type f)
 
 export PYTHONUNBUFFERED := 1
