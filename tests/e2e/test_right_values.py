@@ -118,6 +118,7 @@ BOUNDS = {
     "bfloat16": Bound({"dtype": "bfloat16"}, 0.985, 0.03),
     "int8 cache": Bound({"kv_cache_dtype": "int8"}, 0.98, 0.02),
     "int8": Bound({"quantization": "int8"}, 0.955, 0.06),
+    "int8, int8 cache": Bound({"quantization": "int8", "kv_cache_dtype": "int8"}, 0.955, 0.06),
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,6 +108,8 @@ def read_tenants(path: Path) -> tuple[Tenant, ...]:
         ConfigError: It is not there, is no TOML, or a value in it cannot work; the message names
             the tenant, the field, the value and the bound.
     """
+    import tomllib  # most servers start without such a file
+
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -5,9 +5,6 @@ from __future__ import annotations
 from chairlift import _native
 from chairlift.errors import ConfigError
 
-ISA_ENV = "CHAIRLIFT_ISA"
-"""Environment variable that forces a level, for models made while it is set."""
-
 
 def available_isas() -> list[str]:
     """Levels this machine can run, lowest first: ``portable`` always, then e.g. ``avx2``."""

@@ -140,12 +140,6 @@ class Tokenizer:
         """
         return self._complete_texts[skip_special_tokens]
 
-    def token_text(self, token_id: int) -> str:
-        """Text of the token alone, for people to read; a part of a character shows as U+FFFD."""
-        if self.rule.kind is PieceKind.OTHER:
-            return self.decode_together([token_id], skip_special_tokens=False)
-        return decode_bytes(self.rule.kind, self.token_bytes(token_id), final=True)[0]
-
     def is_special(self, token_id: int) -> bool:
         """Whether the token controls the model (BOS, end of turn, ...) and is not text."""
         return token_id in self._special_ids

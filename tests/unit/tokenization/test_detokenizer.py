@@ -66,7 +66,7 @@ def test_an_unknown_id_gives_no_text(bytes_tokenizer: Tokenizer) -> None:
 
 def test_a_line_break_of_a_byte_token_comes_out_at_once(sentencepiece: Tokenizer) -> None:
     line_break = 3 + ord("\n")
-    assert sentencepiece.token_text(line_break) == "\n"
+    assert sentencepiece.token_bytes(line_break) == b"\n"
     assert IncrementalDetokenizer(sentencepiece, [5]).push(line_break) == "\n"
 
 

@@ -187,7 +187,7 @@ def test_bos_and_eos_are_added_as_the_file_or_else_its_kind_says(
 def test_control_tokens_are_special_and_user_defined_ones_are_text() -> None:
     tokenizer = tokenizer_from_source(trained("smollm").gguf)
     ids = tokenizer.encode("<|im_start|><think>    x", add_special_tokens=False)
-    assert [tokenizer.token_text(i) for i in ids] == ["<|im_start|>", "<think>", "    ", "x"]
+    assert [tokenizer.token_bytes(i) for i in ids] == [b"<|im_start|>", b"<think>", b"    ", b"x"]
     assert [tokenizer.is_special(i) for i in ids] == [True, False, False, False]
     assert tokenizer.decode(ids, skip_special_tokens=True) == "<think>    x"
 
@@ -258,7 +258,7 @@ def test_sentencepiece_adds_bos_unless_told_otherwise() -> None:
 def test_without_the_space_prefix_a_text_starts_as_it_is() -> None:
     tokenizer = tokenizer_from_source(sentencepiece_gguf(add_space_prefix=False))
     ids = tokenizer.encode(" the", add_special_tokens=False)
-    assert [tokenizer.token_text(i) for i in ids] == [" the"]
+    assert [tokenizer.token_bytes(i) for i in ids] == [b" the"]
     assert tokenizer.decode(ids, skip_special_tokens=False) == " the"
 
 

@@ -195,7 +195,7 @@ def test_decoding_equals_the_librarys(byte_level: Trained, tokenizer: Tokenizer)
 def test_part_of_a_character_shows_as_a_replacement_in_a_tokens_text(tokenizer: Tokenizer) -> None:
     ids = tokenizer.encode("\U0001f3bf", add_special_tokens=False)
     assert len(ids) > 1
-    assert tokenizer.token_text(ids[0]) == "�"
+    assert tokenizer.decode(ids[:1], skip_special_tokens=False) == "�"
     assert (
         tokenizer.token_bytes(ids[0]) == "\U0001f3bf".encode()[: len(tokenizer.token_bytes(ids[0]))]
     )
