@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import reprlib
 from collections.abc import Iterable
 from typing import Any, TypeVar
@@ -20,6 +21,9 @@ from chairlift.server.protocol import (
 from chairlift.server.unsupported import drop_unused_fields
 
 MAX_REQUEST_ID_LENGTH = 128
+
+# "List should have at least 1 item after validation, not 0"
+_LENGTH = re.compile(r"List should have (at (?:least|most) \d+ items?)")
 
 Prompt = str | list[int]
 SchemaT = TypeVar("SchemaT", bound=Schema)
@@ -76,6 +80,9 @@ def _path(loc: Iterable[int | str]) -> str:
 
 
 def _wanted(message: str) -> str:
+    """Turn what pydantic says into what comes after "must be"."""
+    if length := _LENGTH.match(message):
+        return f"a list of {length[1]}"
     return message.removeprefix("Input should be ").replace("a valid ", "a ")
 
 

@@ -206,3 +206,11 @@ async def test_a_model_without_a_chat_template_takes_no_messages(
         error = answer.json()["error"]
         assert (answer.status_code, error["param"]) == (400, "messages")
         assert "/v1/completions" in error["message"]
+
+
+async def test_a_list_of_the_wrong_length_is_answered_in_one_plain_sentence(
+    client: httpx.AsyncClient,
+) -> None:
+    answer = await client.post("/v1/chat/completions", json={"messages": []})
+    message = answer.json()["error"]["message"]
+    assert message == "messages must be a list of at least 1 item, got []"
