@@ -35,18 +35,29 @@ static CHAIRLIFT_INLINE void rotate_block(F32x16 (&v)[kVectorsPerBlock]) {
   v[3] = sub(b, d);
 }
 
+// max(|v|, most); passes over NaN in v.
+static CHAIRLIFT_INLINE F32x16 largest(F32x16 v, F32x16 most) {
+#if defined(__AVX512DQ__)
+  return _mm512_range_ps(v, most, 0b1011);  // the larger magnitude, its sign cleared
+#else
+  return max(max(v, sub(zero(), v)), most);
+#endif
+}
+
 // Rotates a row into row.rotated and returns max |rotated|, or NaN.
 template <class In>
 static CHAIRLIFT_INLINE float rotate(const In* x, const QuantisedRow& row) {
-  F32x16 high = zero(), low = zero(), poison = zero();
-  for (int k = 0; k < row.size; k += kRotationBlock) {
+  const int size = row.size;
+  float* rotated = row.rotated;
+  F32x16 most = zero(), poison = zero();
+  for (int k = 0; k < size; k += kRotationBlock) {
     F32x16 v[kVectorsPerBlock];
-    if (row.size - k >= kRotationBlock) {
+    if (size - k >= kRotationBlock) {
 #pragma GCC unroll 4
       for (int i = 0; i < kVectorsPerBlock; i++) v[i] = load_as_f32(x + k + i * kLanes);
     } else {
       for (int i = 0; i < kVectorsPerBlock; i++) {
-        const int left = row.size - k - i * kLanes;
+        const int left = size - k - i * kLanes;
         const int count = left < 0 ? 0 : left > kLanes ? kLanes : left;
         v[i] = load_partial(x + k + (count > 0 ? i * kLanes : 0), count);
       }
@@ -54,15 +65,14 @@ static CHAIRLIFT_INLINE float rotate(const In* x, const QuantisedRow& row) {
     rotate_block(v);
 #pragma GCC unroll 4
     for (int i = 0; i < kVectorsPerBlock; i++) {
-      store(row.rotated + k + i * kLanes, v[i]);
-      high = max(v[i], high);  // passes over NaN
-      low = min(v[i], low);
+      store(rotated + k + i * kLanes, v[i]);
+      most = largest(v[i], most);
     }
     // A value that is not finite makes all 64 so: one vector tells.
     poison = fmadd(v[0], zero(), poison);
   }
-  const float most = reduce_max(max(high, sub(zero(), low)));
-  return most + most * 0.0f + reduce_add(poison);  // NaN also where a sum has grown to infinity
+  const float magnitude = reduce_max(most);
+  return magnitude + magnitude * 0.0f + reduce_add(poison);  // NaN also where a sum has grown to infinity
 }
 
 // Rounds a block of values in [-127.5, 127.5], or all NaN, to bytes xored with `flip`.
@@ -90,13 +100,14 @@ template <class In>
 static float quantise(const In* x, const QuantisedRow& row) {
   const float most = rotate(x, row);
   const F32x16 to_whole = broadcast(most > kSmallest ? 127.0f / most : 0.0f);
-  for (int k = 0; k < row.size; k += kRotationBlock) {
+  const QuantisedRow here = row;  // which what is stored cannot change
+  for (int k = 0; k < here.size; k += kRotationBlock) {
     F32x16 v[kVectorsPerBlock];
 #pragma GCC unroll 4
     for (int i = 0; i < kVectorsPerBlock; i++) {
-      v[i] = mul(load(row.rotated + k + i * kLanes), to_whole);
+      v[i] = mul(load(here.rotated + k + i * kLanes), to_whole);
     }
-    store_rounded(row.out + k, v, row.flip);
+    store_rounded(here.out + k, v, here.flip);
   }
   return most > kSmallest || most != most ? most / 127.0f : 0.0f;
 }

@@ -3,17 +3,30 @@
 #include "gemm.h"
 
 namespace chairlift {
+namespace {
+
+// One stage of the transform. A constant distance lets the compiler use vectors.
+template <int kDistance>
+void butterflies(float* block) {
+  for (int first = 0; first < kRotationBlock; first += 2 * kDistance) {
+    for (int i = first; i < first + kDistance; i++) {
+      const float a = block[i], b = block[i + kDistance];
+      block[i] = a + b;
+      block[i + kDistance] = a - b;
+    }
+  }
+}
+
+}  // namespace
 
 void rotate_back(float* rotated, int64_t size) {
   for (float* block = rotated; block < rotated + size; block += kRotationBlock) {
-    for (int distance = 1; distance < kRotationBlock; distance *= 2) {
-      for (int i = 0; i < kRotationBlock; i++) {
-        if (i & distance) continue;
-        const float a = block[i], b = block[i + distance];
-        block[i] = a + b;
-        block[i + distance] = a - b;
-      }
-    }
+    butterflies<1>(block);
+    butterflies<2>(block);
+    butterflies<4>(block);
+    butterflies<8>(block);
+    butterflies<16>(block);
+    butterflies<32>(block);
     for (int i = 0; i < kRotationBlock; i++) block[i] *= 1.0f / kRotationBlock;
   }
 }
