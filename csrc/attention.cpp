@@ -8,8 +8,8 @@
 namespace chairlift {
 namespace {
 
-// New tokens per item: as many as fill the rows of a tile with the heads of one group.
-int tokens_per_item(const AttentionShape& shape) { return std::max(1, kTileRows / shape.group()); }
+// New tokens per item: as many as fill the rows of its tiles with the heads of one group.
+int tokens_per_item(const AttentionShape& shape) { return std::max(1, kItemRows / shape.group()); }
 
 [[noreturn]] void refuse(const std::string& what, int64_t value, const std::string& bound) {
   throw std::invalid_argument(what + " must be " + bound + ", got " + std::to_string(value));

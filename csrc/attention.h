@@ -32,6 +32,9 @@ namespace chairlift {
 
 constexpr int kChunkTokens = 256;  // online softmax rescales once per chunk
 constexpr int kTileRows = 16;      // rows worked on at once: an AMX tile's
+constexpr int kItemTiles = 2;      // tiles that share what is prepared of a chunk
+constexpr int kItemRows = kItemTiles * kTileRows;
+constexpr int kWeightBits = 15;    // of softmax weights over int8 V
 
 // The flat batch of one step: T tokens of S sequences end to end; all pointers are borrowed.
 // The new tokens of sequence s have the flat indices [query_start_loc[s], query_start_loc[s + 1])
@@ -130,16 +133,18 @@ struct AttentionCall {
   int64_t out_stride;            // elements
 };
 
-// One thread's working memory, about 0.7 MB; a page that is never needed is never touched. Make it
+// One thread's working memory, about 0.8 MB; a page that is never needed is never touched. Make it
 // with std::make_unique_for_overwrite.
 struct alignas(64) AttentionScratch {
   static constexpr int kChunkGroups = kChunkTokens / kGroupTokens;
-  float q[kTileRows * kMaxHeadDim];                         // rotated queries, row by row
-  float scores[kChunkGroups * kTileRows * kGroupTokens];    // [group][row][token]
-  float weights[kChunkGroups * kTileRows * kGroupTokens];   // the same, after softmax
-  float out[kTileRows * kMaxHeadDim];                       // running o, row by row
+  float q[kItemTiles][kTileRows * kMaxHeadDim];             // rotated queries, row by row
+  // [tile][group][row][token], and the same after softmax in the order the products want.
+  float scores[kItemTiles][kChunkGroups * kTileRows * kGroupTokens];
+  float weights[kItemTiles][kChunkGroups * kTileRows * kGroupTokens];
+  float out[kItemTiles][kTileRows * kMaxHeadDim];           // running o, row by row
   float k_scales[kChunkTokens], v_scales[kChunkTokens];     // of int8, token by token
-  std::byte v_tiles[kChunkTokens * kMaxHeadDim];            // V as int8, 64 tokens to a tile
+  std::byte v_tiles[kChunkTokens * kMaxHeadDim * 2];        // V, 64 bytes of tokens to a row
+  std::byte k_ends[kChunkGroups * 1024];                    // K that does not fill a tile
   float k_groups[kChunkGroups][kGroupTokens * kMaxHeadDim];  // groups that had to be gathered
   float v_groups[kChunkGroups][kGroupTokens * kMaxHeadDim];
 };

@@ -3,115 +3,257 @@
 //
 // TDPBF16PS sums the products of first elements and of second elements separately over its steps,
 // adds the two, and adds that to the tile; every row is on its own, so a row's bits do not depend
-// on how many rows the tile has.
+// on how many rows the tile has, nor on which products are computed in between.
+//
+// Every tile is a whole one: 32 dimensions of K, 32 tokens of V. V of two groups is put together
+// first; which two follows from their position. What is not there is zeros, which leave a sum as it
+// is. Two tiles of rows share what is loaded of K and V: a load costs as much as a product.
 #pragma once
 
-#include "attention.h"
-#include "simd.h"
+#include "attention_context.h"
+#include "attention_tiles.h"
 
 namespace chairlift::CHAIRLIFT_ISA {
-
-// Asks for a group's K, or part of its V, in the L1 cache: tile loads that miss it do not overlap.
-static CHAIRLIFT_INLINE void fetch_for_tiles(const std::byte* at, int bytes) {
-  for (int i = 0; i < bytes; i += 64) __builtin_prefetch(at + i, 0, 3);
-}
 
 class AmxProducts {
  public:
   using Row = bf16;
   static constexpr bool kQuantised = false;
-  static constexpr int kScoreStride = kTileRows * kGroupTokens;  // from group to group
-  static constexpr int kGroupsAtOnce = 1;
+  static constexpr bool kCoarseWeights = true;
+  static constexpr int kWeightGroups = 2;  // whose weights are stored together
 
-  explicit AmxProducts(AttentionScratch& /*scratch*/) {}
+  explicit AmxProducts(AttentionScratch& scratch) : scratch_(scratch) {}
 
-  // Sets the tile shapes for this many rows; cheap while they stay the same.
-  void begin(int rows) {
-    if (rows == configured_rows_) return;
-    configure(rows);
-    configured_rows_ = rows;
-  }
-  void end() {
-    if (configured_rows_ != 0) _tile_release();
-    configured_rows_ = 0;
-  }
+  // The tiles of an item have this many rows, or fewer.
+  void begin(int rows) { shapes_.begin(rows); }
+  void end() { shapes_.end(); }
 
-  // Groups of K that come next.
-  void fetch_keys(const std::byte* const* k, int groups, int dim) {
-    for (int i = 0; i < groups; i++) fetch_for_tiles(k[i], dim * 32);
+  // A row of q, with zeros behind it up to whole steps.
+  Row* query_row(const RowTile& tile, int row, int dim) const {
+    Row* q = queries(tile) + row * padded(dim);
+    if (dim % 32 != 0) std::memset(q + dim, 0, kLanes * sizeof(Row));
+    return q;
   }
 
-  // scores[g][r][:] = q[r] . k of group g. q: [rows, dim].
-  void scores(const Row* q, int /*rows*/, int dim, const std::byte* const* k, int groups,
-              float* out) {
+  // Makes whole tiles of what is not: V as [two groups][column][16 rows of 64 bytes].
+  void begin_chunk(const ChunkGroups& groups, int dim) {
+    const int columns = dim / kLanes;
+    lead_ = groups.first_position / kGroupTokens % 2;
+    if (lead_ != 0) clear_half(0, columns);
+    for (int group = 0; group < groups.count; group++) {
+      const std::byte* from = groups.v[group];
+      std::byte* to = half_tile(group + lead_, columns);
+      for (int i = 0; i < columns; i++) copy_lines(to + i * kTileBytes, from + i * 512, 512);
+      if (dim % 32 == 0) continue;
+      copy_lines(key_end(group), groups.k[group] + dim / 32 * kTileBytes, 512);
+      std::memset(key_end(group) + 512, 0, 512);
+    }
+    if ((groups.count + lead_) % 2 != 0) clear_half(groups.count + lead_, columns);
+  }
+  // Groups before the first that weights are stored with.
+  int lead() const { return lead_; }
+
+  // Scores of up to two tiles: q[r] . k of each group.
+  void scores(const RowTile* tiles, int count, int dim, const ChunkGroups& groups) const {
     settle_memory();
-    for (int group = 0; group < groups; group++) {
-      const std::byte* step = k[group];
-      _tile_zero(0);
-      int i = 0;
-      for (; i + 32 <= dim; i += 32, step += 1024) {
-        _tile_loadd(4, q + i, dim * 2);
-        _tile_loadd(5, step, 64);
-        _tile_dpbf16ps(0, 4, 5);
+    const int steps = padded(dim) / 32;
+    if (count == 1) {
+      switch (steps) {
+        case 1: score_rows<1>(tiles[0], dim, groups); break;
+        case 2: score_rows<2>(tiles[0], dim, groups); break;
+        case 3: score_rows<3>(tiles[0], dim, groups); break;
+        default: score_rows<4>(tiles[0], dim, groups); break;
       }
-      if (i < dim) {
-        _tile_loadd(6, q + i, dim * 2);
-        _tile_loadd(7, step, 64);
-        _tile_dpbf16ps(0, 6, 7);
-      }
-      _tile_stored(0, out + group * kScoreStride, 64);
+    } else if (steps == 1) {
+      score_both<1>(tiles, dim, groups);
+    } else if (steps == 2) {
+      score_both<2>(tiles, dim, groups);
+    } else {
+      score_both_long(tiles, dim, groups);
     }
     settle_memory();
   }
 
-  // out[r] += sum over groups and tokens of weights[g][r][token] v[g][token]. out: [rows, dim].
-  void values(const Row* weights, int /*rows*/, int dim, const std::byte* const* v, int groups,
-              float* out) {
+  // [two groups][row][32 tokens].
+  Row* weights(const RowTile& tile) const {
+    return reinterpret_cast<Row*>(scratch_.weights[tile.index]);
+  }
+  static CHAIRLIFT_INLINE void store_weights(Row* weights, int row, int block,
+                                             const F32x16 (&v)[kWeightGroups]) {
+    store_two_bf16(weights + (block * kTileRows + row) * 32, v[0], v[1]);
+  }
+
+  // out[r] += sum over groups and tokens of weights[g][r][token] v[g][token], out: [rows, dim].
+  void values(const RowTile* tiles, int count, int dim, const ChunkGroups& groups) const {
+    const int pairs = (groups.count + lead_ + 1) / 2;
     settle_memory();
     int column = 0;
-    for (; column + 64 <= dim; column += 64) {
-      value_columns<4>(weights, dim, v, groups, column, out);
+    if (count == 1) {
+      for (; column + 64 <= dim; column += 64) value_columns<4>(tiles[0], dim, pairs, column);
+      if (dim - column == 48) value_columns<3>(tiles[0], dim, pairs, column);
+      if (dim - column == 32) value_columns<2>(tiles[0], dim, pairs, column);
+      if (dim - column == 16) value_columns<1>(tiles[0], dim, pairs, column);
+    } else {
+      for (; column + 32 <= dim; column += 32) both_columns<2>(tiles, dim, pairs, column);
+      if (dim - column == 16) both_columns<1>(tiles, dim, pairs, column);
     }
-    if (dim - column == 48) value_columns<3>(weights, dim, v, groups, column, out);
-    if (dim - column == 32) value_columns<2>(weights, dim, v, groups, column, out);
-    if (dim - column == 16) value_columns<1>(weights, dim, v, groups, column, out);
     settle_memory();
   }
 
  private:
-  // g++ 12's tile intrinsics do not say that they read memory: nothing may be moved across them.
-  static CHAIRLIFT_INLINE void settle_memory() { asm volatile("" : : : "memory"); }
+  static int padded(int dim) { return (dim + 31) / 32 * 32; }
+  Row* queries(const RowTile& tile) const {
+    return reinterpret_cast<Row*>(scratch_.q[tile.index]);
+  }
+  std::byte* half_tile(int slot, int columns) const {
+    return scratch_.v_tiles + slot / 2 * columns * kTileBytes + slot % 2 * 512;
+  }
+  void clear_half(int slot, int columns) const {
+    std::byte* to = half_tile(slot, columns);
+    for (int i = 0; i < columns; i++) std::memset(to + i * kTileBytes, 0, 512);
+  }
+  // The last 16 dimensions of a group's K, where they do not fill a step.
+  std::byte* key_end(int group) const { return scratch_.k_ends + group * kTileBytes; }
+  // Where a step of a group's K lies.
+  CHAIRLIFT_INLINE const std::byte* key_step(const ChunkGroups& groups, int group, int step,
+                                             int dim) const {
+    return step * 32 + 32 <= dim ? groups.k[group] + step * kTileBytes : key_end(group);
+  }
+  static CHAIRLIFT_INLINE void fetch_keys(const ChunkGroups& groups, int group, int dim) {
+    if (group < groups.count) fetch_for_tiles(groups.k[group], dim * 32);
+  }
 
-  // Tiles 0-3: sums. 4: 32 dimensions of q, 5: of K. 6: 16 of q or 16 weights, 7: of K or V.
-  static void configure(int rows) {
-    struct alignas(64) {
-      uint8_t palette = 1, start_row = 0, reserved[14] = {};
-      uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 32, 64};
-      uint8_t rows[16] = {0, 0, 0, 0, 0, 16, 0, 8};
-    } shapes;
-    for (int tile : {0, 1, 2, 3, 4, 6}) shapes.rows[tile] = static_cast<uint8_t>(rows);
-    asm volatile("" : : "r"(&shapes) : "memory");  // see settle_memory
-    _tile_loadconfig(&shapes);
+  // The first kHeld steps of q stay in tiles 2 to 5.
+  template <int kHeld>
+  CHAIRLIFT_INLINE void score_rows(const RowTile& tile, int dim,
+                                   const ChunkGroups& groups) const {
+    const Row* q = queries(tile);
+    const int row_bytes = padded(dim) * 2;
+    _tile_loadd(2, q, row_bytes);
+    if constexpr (kHeld > 1) _tile_loadd(3, q + 32, row_bytes);
+    if constexpr (kHeld > 2) _tile_loadd(4, q + 64, row_bytes);
+    if constexpr (kHeld > 3) _tile_loadd(5, q + 96, row_bytes);
+    float* out = scratch_.scores[tile.index];
+    fetch_keys(groups, 0, dim);
+    for (int group = 0; group < groups.count; group++, out += kScoreStride) {
+      fetch_keys(groups, group + 1, dim);
+      _tile_zero(0);
+      _tile_loadd(6, key_step(groups, group, 0, dim), 64);
+      _tile_dpbf16ps(0, 2, 6);
+      if constexpr (kHeld > 1) {
+        _tile_loadd(7, key_step(groups, group, 1, dim), 64);
+        _tile_dpbf16ps(0, 3, 7);
+      }
+      if constexpr (kHeld > 2) {
+        _tile_loadd(6, key_step(groups, group, 2, dim), 64);
+        _tile_dpbf16ps(0, 4, 6);
+      }
+      if constexpr (kHeld > 3) {
+        _tile_loadd(7, key_step(groups, group, 3, dim), 64);
+        _tile_dpbf16ps(0, 5, 7);
+        for (int step = 4; step * 32 < dim; step++) {
+          _tile_loadd(1, q + step * 32, row_bytes);
+          _tile_loadd(6, key_step(groups, group, step, dim), 64);
+          _tile_dpbf16ps(0, 1, 6);
+        }
+      }
+      _tile_stored(0, out, 64);
+    }
+  }
+
+  // Two tiles of rows; all steps of q stay in tiles 2 to 5.
+  template <int kSteps>
+  CHAIRLIFT_INLINE void score_both(const RowTile* tiles, int dim,
+                                   const ChunkGroups& groups) const {
+    const Row *upper = queries(tiles[0]), *lower = queries(tiles[1]);
+    const int row_bytes = kSteps * 64;
+    _tile_loadd(2, upper, row_bytes);
+    _tile_loadd(3, lower, row_bytes);
+    if constexpr (kSteps > 1) _tile_loadd(4, upper + 32, row_bytes);
+    if constexpr (kSteps > 1) _tile_loadd(5, lower + 32, row_bytes);
+    float *upper_out = scratch_.scores[tiles[0].index], *lower_out = scratch_.scores[tiles[1].index];
+    fetch_keys(groups, 0, dim);
+    for (int group = 0; group < groups.count; group++) {
+      fetch_keys(groups, group + 1, dim);
+      _tile_zero(0);
+      _tile_zero(1);
+      _tile_loadd(6, key_step(groups, group, 0, dim), 64);
+      _tile_dpbf16ps(0, 2, 6);
+      _tile_dpbf16ps(1, 3, 6);
+      if constexpr (kSteps > 1) {
+        _tile_loadd(7, key_step(groups, group, 1, dim), 64);
+        _tile_dpbf16ps(0, 4, 7);
+        _tile_dpbf16ps(1, 5, 7);
+      }
+      _tile_stored(0, upper_out, 64);
+      _tile_stored(1, lower_out, 64);
+      upper_out += kScoreStride;
+      lower_out += kScoreStride;
+    }
+  }
+
+  // Two tiles of rows and two groups at a time, for any number of steps.
+  void score_both_long(const RowTile* tiles, int dim, const ChunkGroups& groups) const {
+    const Row *upper = queries(tiles[0]), *lower = queries(tiles[1]);
+    const int row_bytes = padded(dim) * 2;
+    float *upper_out = scratch_.scores[tiles[0].index], *lower_out = scratch_.scores[tiles[1].index];
+    fetch_keys(groups, 0, dim);
+    fetch_keys(groups, 1, dim);
+    for (int group = 0; group < groups.count; group += 2) {
+      const bool second = group + 1 < groups.count;
+      fetch_keys(groups, group + 2, dim);
+      fetch_keys(groups, group + 3, dim);
+      _tile_zero(0);
+      _tile_zero(1);
+      _tile_zero(2);
+      _tile_zero(3);
+      for (int step = 0; step * 32 < dim; step++) {
+        _tile_loadd(4, upper + step * 32, row_bytes);
+        _tile_loadd(5, lower + step * 32, row_bytes);
+        _tile_loadd(6, key_step(groups, group, step, dim), 64);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 5, 6);
+        if (!second) continue;
+        _tile_loadd(7, key_step(groups, group + 1, step, dim), 64);
+        _tile_dpbf16ps(2, 4, 7);
+        _tile_dpbf16ps(3, 5, 7);
+      }
+      _tile_stored(0, upper_out + group * kScoreStride, 64);
+      _tile_stored(1, lower_out + group * kScoreStride, 64);
+      if (!second) continue;
+      _tile_stored(2, upper_out + (group + 1) * kScoreStride, 64);
+      _tile_stored(3, lower_out + (group + 1) * kScoreStride, 64);
+    }
   }
 
   template <int C>
-  static CHAIRLIFT_INLINE void value_columns(const Row* weights, int dim, const std::byte* const* v,
-                                             int groups, int column, float* out) {
+  CHAIRLIFT_INLINE void value_columns(const RowTile& tile, int dim, int pairs, int column) const {
     const int row_bytes = dim * 4;
-    float* sums = out + column;
+    float* sums = scratch_.out[tile.index] + column;
     _tile_loadd(0, sums, row_bytes);
     if constexpr (C > 1) _tile_loadd(1, sums + 16, row_bytes);
     if constexpr (C > 2) _tile_loadd(2, sums + 32, row_bytes);
     if constexpr (C > 3) _tile_loadd(3, sums + 48, row_bytes);
-    fetch_for_tiles(v[0] + column * 32, 512 * C);
-    for (int group = 0; group < groups; group++) {
-      if (group + 1 < groups) fetch_for_tiles(v[group + 1] + column * 32, 512 * C);
-      const std::byte* pairs = v[group] + column * 32;
-      _tile_loadd(6, weights + group * kScoreStride, 32);
-      multiply_column<0>(pairs);
-      if constexpr (C > 1) multiply_column<1>(pairs);
-      if constexpr (C > 2) multiply_column<2>(pairs);
-      if constexpr (C > 3) multiply_column<3>(pairs);
+    const std::byte* v = scratch_.v_tiles + column / kLanes * kTileBytes;
+    const Row* rows = weights(tile);
+    for (int pair = 0; pair < pairs; pair++) {
+      _tile_loadd(4, rows, 64);
+      _tile_loadd(6, v, 64);
+      _tile_dpbf16ps(0, 4, 6);
+      if constexpr (C > 1) {
+        _tile_loadd(7, v + kTileBytes, 64);
+        _tile_dpbf16ps(1, 4, 7);
+      }
+      if constexpr (C > 2) {
+        _tile_loadd(6, v + 2 * kTileBytes, 64);
+        _tile_dpbf16ps(2, 4, 6);
+      }
+      if constexpr (C > 3) {
+        _tile_loadd(7, v + 3 * kTileBytes, 64);
+        _tile_dpbf16ps(3, 4, 7);
+      }
+      rows += kTileRows * 32;
+      v += dim / kLanes * kTileBytes;
     }
     _tile_stored(0, sums, row_bytes);
     if constexpr (C > 1) _tile_stored(1, sums + 16, row_bytes);
@@ -119,16 +261,42 @@ class AmxProducts {
     if constexpr (C > 3) _tile_stored(3, sums + 48, row_bytes);
   }
 
+  // Two tiles of rows, one or two columns.
   template <int C>
-  static CHAIRLIFT_INLINE void multiply_column(const std::byte* pairs) {
-    _tile_loadd(7, pairs + 512 * C, 64);
-    if constexpr (C == 0) _tile_dpbf16ps(0, 6, 7);
-    if constexpr (C == 1) _tile_dpbf16ps(1, 6, 7);
-    if constexpr (C == 2) _tile_dpbf16ps(2, 6, 7);
-    if constexpr (C == 3) _tile_dpbf16ps(3, 6, 7);
+  CHAIRLIFT_INLINE void both_columns(const RowTile* tiles, int dim, int pairs, int column) const {
+    const int row_bytes = dim * 4;
+    float* upper = scratch_.out[tiles[0].index] + column;
+    float* lower = scratch_.out[tiles[1].index] + column;
+    _tile_loadd(0, upper, row_bytes);
+    _tile_loadd(1, lower, row_bytes);
+    if constexpr (C > 1) _tile_loadd(2, upper + 16, row_bytes);
+    if constexpr (C > 1) _tile_loadd(3, lower + 16, row_bytes);
+    const std::byte* v = scratch_.v_tiles + column / kLanes * kTileBytes;
+    const Row *upper_rows = weights(tiles[0]), *lower_rows = weights(tiles[1]);
+    for (int pair = 0; pair < pairs; pair++) {
+      _tile_loadd(4, upper_rows, 64);
+      _tile_loadd(5, lower_rows, 64);
+      _tile_loadd(6, v, 64);
+      _tile_dpbf16ps(0, 4, 6);
+      _tile_dpbf16ps(1, 5, 6);
+      if constexpr (C > 1) {
+        _tile_loadd(7, v + kTileBytes, 64);
+        _tile_dpbf16ps(2, 4, 7);
+        _tile_dpbf16ps(3, 5, 7);
+      }
+      upper_rows += kTileRows * 32;
+      lower_rows += kTileRows * 32;
+      v += dim / kLanes * kTileBytes;
+    }
+    _tile_stored(0, upper, row_bytes);
+    _tile_stored(1, lower, row_bytes);
+    if constexpr (C > 1) _tile_stored(2, upper + 16, row_bytes);
+    if constexpr (C > 1) _tile_stored(3, lower + 16, row_bytes);
   }
 
-  int configured_rows_ = 0;
+  AttentionScratch& scratch_;
+  TileShapes shapes_;
+  int lead_ = 0;
 };
 
 }  // namespace chairlift::CHAIRLIFT_ISA

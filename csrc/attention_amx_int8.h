@@ -3,159 +3,166 @@
 //
 // K groups are tiles where they lie; where a head is narrower than a tile, q has zeros and what is
 // read of K behind the group does not count. V of four groups is put together into tiles of 64
-// tokens x 16 dimensions first.
+// tokens x 16 dimensions first. Two tiles of rows share what is loaded of K.
 #pragma once
 
-#include "attention_amx.h"
 #include "attention_int8_products.h"
+#include "attention_tiles.h"
 
 namespace chairlift::CHAIRLIFT_ISA {
 
 class AmxQuantisedProducts {
  public:
-  static constexpr bool kQuantised = true;
-  static constexpr int kScoreStride = kTileRows * kGroupTokens;  // from group to group
-  static constexpr int kGroupsAtOnce = 4;
-
   explicit AmxQuantisedProducts(AttentionScratch& scratch) : scratch_(scratch) {}
 
-  // Sets the tile shapes for this many rows; cheap while they stay the same.
-  void begin(int rows) {
-    if (rows == configured_rows_) return;
-    configure(rows);
-    configured_rows_ = rows;
-  }
-  void end() {
-    if (configured_rows_ != 0) _tile_release();
-    configured_rows_ = 0;
-  }
+  // The tiles of an item have this many rows, or fewer.
+  void begin(int rows) { shapes_.begin(rows); }
+  void end() { shapes_.end(); }
 
-  // Groups of K that come next.
-  void fetch_keys(const std::byte* const* k, int groups, int dim) {
-    for (int i = 0; i < groups; i++) fetch_for_tiles(k[i], dim * kGroupTokens);
-  }
-
-  // One row of whole numbers becomes row `row` of q.
-  void store_query(int row, const float* whole, int dim) {
-    int8_t* q = queries() + row * padded(dim);
+  // One row of whole numbers becomes a row of a tile's q.
+  void store_query(const RowTile& tile, int row, const float* whole, int dim) const {
+    int8_t* q = queries(tile) + row * padded(dim);
     for (int i = 0; i < padded(dim); i += kLanes) {
       store_bytes(q + i, i < dim ? load(whole + i) : zero(), 0);
     }
   }
 
-  // scores[g][r][:] = q[r] . k of group g, as 32-bit whole numbers; up to four groups.
-  void scores(int /*rows*/, int dim, const std::byte* const* k, int groups, float* out) {
+  // Puts the tiles of V together: [four groups][column][16 rows of 64 bytes].
+  void begin_chunk(const ChunkGroups& groups, int dim) const {
+    const int columns = dim / kLanes;
+    for (int group = 0; group < groups.count; group++) {
+      const std::byte* from = groups.v[group];
+      std::byte* to = scratch_.v_tiles + group / 4 * columns * kTileBytes + group % 4 * 256;
+      for (int i = 0; i < columns; i++) copy_lines(to + i * kTileBytes, from + i * 256, 256);
+    }
+  }
+
+  // Scores of up to two tiles: q[r] . k of each group, as 32-bit whole numbers.
+  void scores(const RowTile* tiles, int count, int dim, const ChunkGroups& groups) const {
     settle_memory();
+    fetch_keys(groups, 0, dim);
+    for (int group = 0; group < groups.count; group += 4) {
+      fetch_keys(groups, group + 4, dim);
+      if (count == 1) {
+        score_four(tiles[0], dim, groups, group);
+      } else {
+        score_both(tiles, dim, groups, group);
+        if (group + 2 < groups.count) score_both(tiles, dim, groups, group + 2);
+      }
+    }
+    settle_memory();
+  }
+
+  // out[r] += weight_scales[r] * sum over groups and tokens of weights[g][r][token] v[g][token].
+  void values(const RowTile* tiles, int count, int dim) const {
+    settle_memory();
+    for (int i = 0; i < count; i++) {
+      int column = 0;
+      for (; column + 2 <= dim / kLanes; column += 2) value_columns<2>(tiles[i], dim, column);
+      if (column < dim / kLanes) value_columns<1>(tiles[i], dim, column);
+    }
+  }
+
+ private:
+  static int padded(int dim) { return (dim + 63) / 64 * 64; }
+  int8_t* queries(const RowTile& tile) const {
+    return reinterpret_cast<int8_t*>(scratch_.q[tile.index]);
+  }
+  // The next four groups from one on.
+  static CHAIRLIFT_INLINE void fetch_keys(const ChunkGroups& groups, int first, int dim) {
+    for (int i = first; i < min_int(first + 4, groups.count); i++) {
+      fetch_for_tiles(groups.k[i], dim * kGroupTokens);
+    }
+  }
+
+  // Up to four groups.
+  void score_four(const RowTile& tile, int dim, const ChunkGroups& groups, int first) const {
+    const int8_t* q = queries(tile);
+    const std::byte* const* k = groups.k + first;
+    const int count = groups.count - first;
+    float* out = scratch_.scores[tile.index] + first * kScoreStride;
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
     for (int i = 0; i < dim; i += 64) {
-      _tile_loadd(4, queries() + i, padded(dim));
       const int offset = i * kGroupTokens;
+      _tile_loadd(4, q + i, padded(dim));
       _tile_loadd(6, k[0] + offset, 64);
       _tile_dpbssd(0, 4, 6);
-      if (groups > 1) {
+      if (count > 1) {
         _tile_loadd(7, k[1] + offset, 64);
         _tile_dpbssd(1, 4, 7);
       }
-      if (groups > 2) {
+      if (count > 2) {
         _tile_loadd(6, k[2] + offset, 64);
         _tile_dpbssd(2, 4, 6);
       }
-      if (groups > 3) {
+      if (count > 3) {
         _tile_loadd(7, k[3] + offset, 64);
         _tile_dpbssd(3, 4, 7);
       }
     }
     _tile_stored(0, out, 64);
-    if (groups > 1) _tile_stored(1, out + kScoreStride, 64);
-    if (groups > 2) _tile_stored(2, out + 2 * kScoreStride, 64);
-    if (groups > 3) _tile_stored(3, out + 3 * kScoreStride, 64);
-    settle_memory();
+    if (count > 1) _tile_stored(1, out + kScoreStride, 64);
+    if (count > 2) _tile_stored(2, out + 2 * kScoreStride, 64);
+    if (count > 3) _tile_stored(3, out + 3 * kScoreStride, 64);
   }
 
-  // 16 weights in [0, 32767], to be rounded.
-  CHAIRLIFT_INLINE void store_weights(int group, int row, F32x16 v) {
-    store_split(weights(), group, row, v);
-  }
-  // Weights of the groups that fill the last tile up are zero.
-  void pad_weights(int groups, int row) {
-    for (int group = groups; group % 4 != 0; group++) {
-      std::memset(weight_bytes(weights(), group, 0, row), 0, kGroupTokens);
-      std::memset(weight_bytes(weights(), group, 1, row), 0, kGroupTokens);
+  // Up to two groups of two tiles.
+  void score_both(const RowTile* tiles, int dim, const ChunkGroups& groups, int first) const {
+    const int8_t *upper = queries(tiles[0]), *lower = queries(tiles[1]);
+    const std::byte* const* k = groups.k + first;
+    const bool second = first + 1 < groups.count;
+    const int at = first * kScoreStride;
+    float* upper_out = scratch_.scores[tiles[0].index] + at;
+    float* lower_out = scratch_.scores[tiles[1].index] + at;
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (int i = 0; i < dim; i += 64) {
+      const int offset = i * kGroupTokens;
+      _tile_loadd(4, upper + i, padded(dim));
+      _tile_loadd(5, lower + i, padded(dim));
+      _tile_loadd(6, k[0] + offset, 64);
+      _tile_dpbssd(0, 4, 6);
+      _tile_dpbssd(1, 5, 6);
+      if (!second) continue;
+      _tile_loadd(7, k[1] + offset, 64);
+      _tile_dpbssd(2, 4, 7);
+      _tile_dpbssd(3, 5, 7);
     }
-  }
-
-  // out[r] += scales[r] * sum over groups and tokens of weights[g][r][token] v[g][token].
-  void values(int rows, int dim, const std::byte* const* v, int groups, const float* scales,
-              float* out) {
-    make_tiles(v, groups, dim / kLanes);
-    settle_memory();
-    const int tiles = (groups + 3) / 4;
-    int column = 0;
-    for (; column + 2 <= dim / kLanes; column += 2) {
-      value_columns<2>(rows, dim, tiles, column, scales, out);
-    }
-    if (column < dim / kLanes) value_columns<1>(rows, dim, tiles, column, scales, out);
-  }
-
- private:
-  static constexpr int kTileBytes = 1024;
-
-  static int padded(int dim) { return (dim + 63) / 64 * 64; }
-  int8_t* queries() const { return reinterpret_cast<int8_t*>(scratch_.q); }
-  uint8_t* weights() const { return reinterpret_cast<uint8_t*>(scratch_.weights); }
-
-  // g++ 12's tile intrinsics do not say that they read memory: nothing may be moved across them.
-  static CHAIRLIFT_INLINE void settle_memory() { asm volatile("" : : : "memory"); }
-
-  // Tiles 0-3: sums. 4, 5: rows of q or weights. 6, 7: 64 dimensions of K or tokens of V.
-  static void configure(int rows) {
-    struct alignas(64) {
-      uint8_t palette = 1, start_row = 0, reserved[14] = {};
-      uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-      uint8_t rows[16] = {0, 0, 0, 0, 0, 0, 16, 16};
-    } shapes;
-    for (int tile = 0; tile < 6; tile++) shapes.rows[tile] = static_cast<uint8_t>(rows);
-    asm volatile("" : : "r"(&shapes) : "memory");  // see settle_memory
-    _tile_loadconfig(&shapes);
-  }
-
-  // v_tiles: [four groups][column][16 rows of 64 bytes].
-  void make_tiles(const std::byte* const* v, int groups, int columns) {
-    for (int group = 0; group < groups; group++) {
-      const std::byte* from = v[group];
-      std::byte* to = scratch_.v_tiles + group / 4 * columns * kTileBytes + group % 4 * 256;
-      for (int column = 0; column < columns; column++, from += 256, to += kTileBytes) {
-        for (int row = 0; row < 256; row += 64) store_words(to + row, load_words(from + row));
-      }
-    }
+    _tile_stored(0, upper_out, 64);
+    _tile_stored(1, lower_out, 64);
+    if (!second) return;
+    _tile_stored(2, upper_out + kScoreStride, 64);
+    _tile_stored(3, lower_out + kScoreStride, 64);
   }
 
   template <int C>
-  void value_columns(int rows, int dim, int tiles, int column, const float* scales, float* out) {
-    const std::byte* values = scratch_.v_tiles + column * kTileBytes;
-    const uint8_t* upper = weights();
+  void value_columns(const RowTile& tile, int dim, int column) const {
+    const std::byte* v = scratch_.v_tiles + column * kTileBytes;
+    const auto* upper = reinterpret_cast<const uint8_t*>(scratch_.weights[tile.index]);
     _tile_zero(0);
     _tile_zero(1);
     if constexpr (C > 1) {
       _tile_zero(2);
       _tile_zero(3);
     }
-    for (int i = 0; i < tiles; i++) {
+    for (int group = 0; group < tile.groups; group += 4) {
       _tile_loadd(4, upper, 64);
       _tile_loadd(5, upper + kTileBytes, 64);
-      _tile_loadd(6, values, 64);
+      _tile_loadd(6, v, 64);
       _tile_dpbusd(0, 4, 6);
       _tile_dpbusd(1, 5, 6);
       if constexpr (C > 1) {
-        _tile_loadd(7, values + kTileBytes, 64);
+        _tile_loadd(7, v + kTileBytes, 64);
         _tile_dpbusd(2, 4, 7);
         _tile_dpbusd(3, 5, 7);
       }
       upper += 2 * kTileBytes;
-      values += dim / kLanes * kTileBytes;
+      v += dim / kLanes * kTileBytes;
     }
     alignas(64) uint32_t sums[2 * C][kTileRows * kLanes];
     _tile_stored(0, sums[0], 64);
@@ -166,17 +173,18 @@ class AmxQuantisedProducts {
     }
     settle_memory();
     asm volatile("" : : "r"(sums) : "memory");
-    for (int r = 0; r < rows; r++) {
+    float* out = scratch_.out[tile.index] + column * kLanes;
+    for (int r = 0; r < tile.count; r++) {
       for (int c = 0; c < C; c++) {
         const U32x16 high = times_256(load_words(sums[2 * c] + r * kLanes));
         const U32x16 both = add_words(high, load_words(sums[2 * c + 1] + r * kLanes));
-        add_scaled(out + r * dim + (column + c) * kLanes, both, scales[r]);
+        add_scaled(out + r * dim + c * kLanes, both, tile.weight_scales[r]);
       }
     }
   }
 
   AttentionScratch& scratch_;
-  int configured_rows_ = 0;
+  TileShapes shapes_;
 };
 
 // Tiles for many rows, vectors for the few of a decode, whose loads overlap where a tile's would
@@ -184,8 +192,8 @@ class AmxQuantisedProducts {
 class AnyRowsProducts {
  public:
   static constexpr bool kQuantised = true;
-  static constexpr int kScoreStride = kTileRows * kGroupTokens;  // from group to group
-  static constexpr int kGroupsAtOnce = 4;
+  static constexpr bool kCoarseWeights = true;
+  static constexpr int kWeightGroups = ByteDots::kWeightGroups;
 
   explicit AnyRowsProducts(AttentionScratch& scratch) : tiles_(scratch), vectors_(scratch) {}
 
@@ -194,25 +202,24 @@ class AnyRowsProducts {
     if (!few_) tiles_.begin(rows);
   }
   void end() { tiles_.end(); }
-  void fetch_keys(const std::byte* const* k, int groups, int dim) {
-    if (!few_) tiles_.fetch_keys(k, groups, dim);
+  int lead() const { return 0; }
+  void begin_chunk(const ChunkGroups& groups, int dim) const {
+    if (!few_) tiles_.begin_chunk(groups, dim);
   }
-  void store_query(int row, const float* whole, int dim) {
-    few_ ? vectors_.store_query(row, whole, dim) : tiles_.store_query(row, whole, dim);
+  void store_query(const RowTile& tile, int row, const float* whole, int dim) {
+    few_ ? vectors_.store_query(tile, row, whole, dim) : tiles_.store_query(tile, row, whole, dim);
   }
-  void scores(int rows, int dim, const std::byte* const* k, int groups, float* out) {
-    few_ ? vectors_.scores(rows, dim, k, groups, out) : tiles_.scores(rows, dim, k, groups, out);
+  void scores(const RowTile* tiles, int count, int dim, const ChunkGroups& groups) const {
+    few_ ? vectors_.scores(tiles, count, dim, groups) : tiles_.scores(tiles, count, dim, groups);
   }
-  CHAIRLIFT_INLINE void store_weights(int group, int row, F32x16 v) {
-    tiles_.store_weights(group, row, v);  // where vectors look for them too
+  // Tiles look for weights where vectors do.
+  uint8_t* weights(const RowTile& tile) const { return vectors_.weights(tile); }
+  static CHAIRLIFT_INLINE void store_weights(uint8_t* weights, int row, int block,
+                                             const F32x16 (&v)[kWeightGroups]) {
+    store_split(weights, row, block, v);
   }
-  void pad_weights(int groups, int row) {
-    if (!few_) tiles_.pad_weights(groups, row);
-  }
-  void values(int rows, int dim, const std::byte* const* v, int groups, const float* scales,
-              float* out) {
-    few_ ? vectors_.values(rows, dim, v, groups, scales, out)
-         : tiles_.values(rows, dim, v, groups, scales, out);
+  void values(const RowTile* tiles, int count, int dim, const ChunkGroups& groups) const {
+    few_ ? vectors_.values(tiles, count, dim, groups) : tiles_.values(tiles, count, dim);
   }
 
  private:

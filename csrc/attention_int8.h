@@ -11,6 +11,7 @@
 #pragma once
 
 #include "attention.h"
+#include "hadamard.h"
 #include "simd.h"
 
 namespace chairlift::CHAIRLIFT_ISA {
@@ -18,30 +19,12 @@ namespace chairlift::CHAIRLIFT_ISA {
 // Heads smaller than this everywhere count as zero: 127 / max would not be finite.
 constexpr float kSmallestHead = 1e-30f;
 
-// -1 for lanes that have the bit `distance`, else 1.
-struct LaneSigns {
-  constexpr explicit LaneSigns(int distance) : of_lane() {
-    for (int i = 0; i < kLanes; i++) of_lane[i] = i & distance ? -1.0f : 1.0f;
-  }
-  float of_lane[kLanes];
-};
-
-// One stage of the transform within a vector: lanes with the bit kDistance subtract.
-template <int kDistance>
-static CHAIRLIFT_INLINE F32x16 lane_butterfly(F32x16 v) {
-  alignas(64) static constexpr LaneSigns kSigns(kDistance);
-  return fmadd(v, load(kSigns.of_lane), swap_lanes<kDistance>(v));
-}
-
 // n of the file comment, for dim a multiple of 16.
 static CHAIRLIFT_INLINE int hadamard_size(int dim) { return dim & -dim; }
 
 // head[0, dim) becomes its transform, in blocks of hadamard_size(dim).
 static inline void hadamard(float* head, int dim) {
-  for (int i = 0; i < dim; i += kLanes) {
-    const F32x16 v = lane_butterfly<2>(lane_butterfly<1>(load(head + i)));
-    store(head + i, lane_butterfly<8>(lane_butterfly<4>(v)));
-  }
+  for (int i = 0; i < dim; i += kLanes) store(head + i, hadamard_lanes(load(head + i)));
   for (int distance = kLanes; distance < hadamard_size(dim); distance *= 2) {
     for (int i = 0; i < dim; i += kLanes) {
       if (i & distance) continue;

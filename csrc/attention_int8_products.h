@@ -2,8 +2,8 @@
 // attention_isa.cpp.
 //
 // q is rounded to int8 like K, with one scale a row. Softmax weights, times the scales of V, are
-// rounded to 15 bits of the largest of their row and chunk; where products are of bytes they are
-// split into two. Sums are exact, so every instruction set finds the same ones: at most
+// rounded to 15 bits of what they may be at most in their row and chunk; where products are of bytes
+// they are split into two. Sums are exact, so every instruction set finds the same ones: at most
 // 127 * 127 * 256 and 32767 * 127 * 256 < 2^31.
 #pragma once
 
@@ -12,8 +12,6 @@
 
 namespace chairlift::CHAIRLIFT_ISA {
 
-constexpr float kWeightLevels = 32767.0f;
-
 #if defined(__AVX512VNNI__)
 
 // Where bytes of the weights of a group and row lie: four groups to a row of a tile.
@@ -21,14 +19,21 @@ static CHAIRLIFT_INLINE uint8_t* weight_bytes(uint8_t* weights, int group, int h
   return weights + (group / 4 * 2 + half) * (kTileRows * 64) + row * 64 + group % 4 * kGroupTokens;
 }
 
-// Numbers in [0, 32767], rounded, as upper and lower bytes.
-static CHAIRLIFT_INLINE void store_split(uint8_t* weights, int group, int row, F32x16 v) {
-  const __m512i whole = _mm512_cvtps_epi32(v);
-  const __m128i upper = _mm512_cvtepi32_epi8(_mm512_srli_epi32(whole, 8));
-  const __m128i lower = _mm512_cvtepi32_epi8(whole);
-  uint8_t* out = weight_bytes(weights, group, 0, row);
-  _mm_store_si128(reinterpret_cast<__m128i*>(out), upper);
-  _mm_store_si128(reinterpret_cast<__m128i*>(out + kTileRows * 64), lower);
+// Numbers in [0, 32767] of four groups, rounded, as upper and lower bytes of a row of a tile.
+static CHAIRLIFT_INLINE void store_split(uint8_t* weights, int row, int tile,
+                                         const F32x16 (&v)[4]) {
+  const auto pack = [&](int i) __attribute__((always_inline)) {
+    return _mm512_packus_epi32(_mm512_cvtps_epi32(v[i]), _mm512_cvtps_epi32(v[i + 1]));
+  };
+  const __m512i a = pack(0), b = pack(2), low = _mm512_set1_epi16(0xff);
+  // Packing goes by quarters of registers: words of four bytes come out in the order 0 4 8 12 1 ...
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  const auto store_bytes_of = [&](int half, __m512i x, __m512i y) __attribute__((always_inline)) {
+    store_words(weight_bytes(weights, 4 * tile, half, row),
+                _mm512_permutexvar_epi32(order, _mm512_packus_epi16(x, y)));
+  };
+  store_bytes_of(0, _mm512_srli_epi16(a, 8), _mm512_srli_epi16(b, 8));
+  store_bytes_of(1, _mm512_and_si512(a, low), _mm512_and_si512(b, low));
 }
 
 // Bytes with the machine's dot product of four. It takes one side unsigned: K plus 128, which the
@@ -68,8 +73,10 @@ struct ByteDots {
   // What a row's sums are to start with, given the sum of its q.
   static CHAIRLIFT_INLINE int first_sum(int query_sum) { return -128 * query_sum; }
 
-  static CHAIRLIFT_INLINE void store_weights(uint8_t* weights, int group, int row, F32x16 v) {
-    store_split(weights, group, row, v);
+  static constexpr int kWeightGroups = 4;  // whose weights are stored together
+  static CHAIRLIFT_INLINE void store_weights(uint8_t* weights, int row, int block,
+                                             const F32x16 (&v)[kWeightGroups]) {
+    store_split(weights, row, block, v);
   }
   static CHAIRLIFT_INLINE const uint8_t* weights_of(const uint8_t* weights, int group, int half,
                                                     int row) {
@@ -113,8 +120,10 @@ struct WidenedDots {
   }
   static CHAIRLIFT_INLINE int first_sum(int /*query_sum*/) { return 0; }
 
-  static CHAIRLIFT_INLINE void store_weights(int16_t* weights, int group, int row, F32x16 v) {
-    store_query(weights + (group * kTileRows + row) * kGroupTokens, round_to_int(v));
+  static constexpr int kWeightGroups = 1;
+  static CHAIRLIFT_INLINE void store_weights(int16_t* weights, int row, int group,
+                                             const F32x16 (&v)[kWeightGroups]) {
+    store_query(weights + (group * kTileRows + row) * kGroupTokens, round_to_int(v[0]));
   }
   static CHAIRLIFT_INLINE const int16_t* weights_of(const int16_t* weights, int group,
                                                     int /*half*/, int row) {
@@ -134,37 +143,65 @@ class QuantisedProducts {
   using Query = typename Dots::Query;
   using Weights = typename Dots::Weights;
   static constexpr bool kQuantised = true;
-  static constexpr int kScoreStride = kTileRows * kGroupTokens;  // from group to group
-  static constexpr int kGroupsAtOnce = kBlockColumns;
+  static constexpr bool kCoarseWeights = true;
+  static constexpr int kWeightGroups = Dots::kWeightGroups;
 
   explicit QuantisedProducts(AttentionScratch& scratch) : scratch_(scratch) {}
   void begin(int /*rows*/) {}
+  void begin_chunk(const ChunkGroups& /*groups*/, int /*dim*/) {}
   void end() {}
-  void fetch_keys(const std::byte* const* /*k*/, int /*groups*/, int /*dim*/) {}
+  int lead() const { return 0; }
 
-  // One row of whole numbers becomes row `row` of q.
-  void store_query(int row, const float* whole, int dim) {
+  // One row of whole numbers becomes a row of a tile's q.
+  void store_query(const RowTile& tile, int row, const float* whole, int dim) {
     F32x16 sum = zero();
     for (int i = 0; i < dim; i += kLanes) {
       const F32x16 v = load(whole + i);
-      Dots::store_query(queries() + row * dim + i, v);
+      Dots::store_query(queries(tile) + row * dim + i, v);
       sum = add(sum, v);
     }
-    first_sums_[row] = Dots::first_sum(static_cast<int>(reduce_add(sum)));
+    first_sums_[tile.index][row] = Dots::first_sum(static_cast<int>(reduce_add(sum)));
   }
 
-  // scores[g][r][:] = q[r] . k of group g, as 32-bit whole numbers.
-  void scores(int rows, int dim, const std::byte* const* k, int groups, float* out) {
-    for_blocks(rows, groups, [&]<int R, int C>(int row, int group) __attribute__((always_inline)) {
+  // Scores of each tile: q[r] . k of each group, as 32-bit whole numbers.
+  void scores(const RowTile* tiles, int count, int dim, const ChunkGroups& groups) const {
+    for (int i = 0; i < count; i++) score_tile(tiles[i], dim, groups);
+  }
+
+  // Weights of a tile are in [0, 32767], to be rounded.
+  Weights* weights(const RowTile& tile) const {
+    return reinterpret_cast<Weights*>(scratch_.weights[tile.index]);
+  }
+  static CHAIRLIFT_INLINE void store_weights(Weights* weights, int row, int block,
+                                             const F32x16 (&v)[kWeightGroups]) {
+    Dots::store_weights(weights, row, block, v);
+  }
+
+  // out[r] += weight_scales[r] * sum over groups and tokens of weights[g][r][token] v[g][token].
+  void values(const RowTile* tiles, int count, int dim, const ChunkGroups& groups) const {
+    for (int i = 0; i < count; i++) add_values(tiles[i], dim, groups);
+  }
+
+ private:
+  Query* queries(const RowTile& tile) const {
+    return reinterpret_cast<Query*>(scratch_.q[tile.index]);
+  }
+
+  void score_tile(const RowTile& tile, int dim, const ChunkGroups& groups) const {
+    const Query* q = queries(tile);
+    const int* first_sums = first_sums_[tile.index];
+    float* out = scratch_.scores[tile.index];
+    for_blocks(tile.count, tile.groups, [&]<int R, int C>(int row, int group)
+                                            __attribute__((always_inline)) {
       U32x16 sums[R][C];
       const std::byte* columns[C];
       for (int c = 0; c < C; c++) {
-        columns[c] = k[group + c];
+        columns[c] = groups.k[group + c];
         for (int r = 0; r < R; r++) {
-          sums[r][c] = broadcast_word(static_cast<uint32_t>(first_sums_[row + r]));
+          sums[r][c] = broadcast_word(static_cast<uint32_t>(first_sums[row + r]));
         }
       }
-      multiply<typename Dots::Keys>(sums, queries() + row * dim, dim, columns, dim / 4);
+      multiply<typename Dots::Keys>(sums, q + row * dim, dim, columns, dim / 4);
       for (int r = 0; r < R; r++) {
         for (int c = 0; c < C; c++) {
           store_words(out + (group + c) * kScoreStride + (row + r) * kGroupTokens, sums[r][c]);
@@ -173,44 +210,35 @@ class QuantisedProducts {
     });
   }
 
-  // 16 weights in [0, 32767], to be rounded.
-  CHAIRLIFT_INLINE void store_weights(int group, int row, F32x16 v) {
-    Dots::store_weights(weights(), group, row, v);
-  }
-  // Groups behind the last one that take part all the same: none.
-  void pad_weights(int /*groups*/, int /*row*/) {}
-
-  // out[r] += scales[r] * sum over groups and tokens of weights[g][r][token] v[g][token].
-  void values(int rows, int dim, const std::byte* const* v, int groups, const float* scales,
-              float* out) {
-    for_blocks(rows, dim / kLanes, [&]<int R, int C>(int row, int column)
-                                       __attribute__((always_inline)) {
+  void add_values(const RowTile& tile, int dim, const ChunkGroups& groups) const {
+    const Weights* stored = weights(tile);
+    float* out = scratch_.out[tile.index];
+    for_blocks(tile.count, dim / kLanes, [&]<int R, int C>(int row, int column)
+                                             __attribute__((always_inline)) {
       U32x16 sums[R][C];
       for (int half = 0; half < Dots::kHalves; half++) {
         for (int r = 0; r < R; r++) {
           // The upper halves count 256 times.
           for (int c = 0; c < C; c++) sums[r][c] = half == 0 ? zero_words() : times_256(sums[r][c]);
         }
-        for (int group = 0; group < groups; group++) {
+        for (int group = 0; group < tile.groups; group++) {
           const std::byte* columns[C];
-          for (int c = 0; c < C; c++) columns[c] = v[group] + 256 * (column + c);
-          multiply<typename Dots::Values>(sums, Dots::weights_of(weights(), group, half, row),
+          for (int c = 0; c < C; c++) columns[c] = groups.v[group] + 256 * (column + c);
+          multiply<typename Dots::Values>(sums, Dots::weights_of(stored, group, half, row),
                                           Dots::kWeightStride, columns, kGroupTokens / 4);
         }
       }
       for (int r = 0; r < R; r++) {
         float* block = out + (row + r) * dim + column * kLanes;
-        for (int c = 0; c < C; c++) add_scaled(block + c * kLanes, sums[r][c], scales[row + r]);
+        for (int c = 0; c < C; c++) {
+          add_scaled(block + c * kLanes, sums[r][c], tile.weight_scales[row + r]);
+        }
       }
     });
   }
 
- private:
-  Query* queries() const { return reinterpret_cast<Query*>(scratch_.q); }
-  Weights* weights() const { return reinterpret_cast<Weights*>(scratch_.weights); }
-
   AttentionScratch& scratch_;
-  int first_sums_[kTileRows];
+  int first_sums_[kItemTiles][kTileRows];
 };
 
 }  // namespace chairlift::CHAIRLIFT_ISA

@@ -8,6 +8,8 @@
 #pragma once
 
 #include "attention.h"
+#include "attention_context.h"
+#include "attention_row_tile.h"
 #include "simd.h"
 
 namespace chairlift::CHAIRLIFT_ISA {
@@ -113,25 +115,52 @@ static CHAIRLIFT_INLINE void for_blocks(int rows, int columns, Body&& body) {
 }
 
 template <class Path>
-struct VectorProducts {
+class VectorProducts {
+ public:
   using Row = typename Path::Row;
   static constexpr bool kQuantised = false;
-  static constexpr int kScoreStride = kTileRows * kGroupTokens;  // from group to group
-  static constexpr int kGroupsAtOnce = kBlockColumns;
+  static constexpr bool kCoarseWeights = sizeof(Row) == 2;
+  static constexpr int kWeightGroups = 1;  // whose weights are stored together
 
-  explicit VectorProducts(AttentionScratch& /*scratch*/) {}
+  explicit VectorProducts(AttentionScratch& scratch) : scratch_(scratch) {}
   void begin(int /*rows*/) {}
+  void begin_chunk(const ChunkGroups& /*groups*/, int /*dim*/) {}
   void end() {}
-  // Groups of K that come next; vector loads that miss the L1 cache overlap by themselves.
-  void fetch_keys(const std::byte* const* /*k*/, int /*groups*/, int /*dim*/) {}
+  int lead() const { return 0; }
 
-  // scores[g][r][:] = q[r] . k of group g. q: [rows, dim].
-  void scores(const Row* q, int rows, int dim, const std::byte* const* k, int groups, float* out) {
-    for_blocks(rows, groups, [&]<int R, int C>(int row, int group) __attribute__((always_inline)) {
+  Row* query_row(const RowTile& tile, int row, int dim) const {
+    return reinterpret_cast<Row*>(scratch_.q[tile.index]) + row * dim;
+  }
+
+  // Scores of each tile: q[r] . k of each group.
+  void scores(const RowTile* tiles, int count, int dim, const ChunkGroups& groups) const {
+    for (int i = 0; i < count; i++) score_tile(tiles[i], dim, groups);
+  }
+
+  // [group][row][token].
+  Row* weights(const RowTile& tile) const {
+    return reinterpret_cast<Row*>(scratch_.weights[tile.index]);
+  }
+  static CHAIRLIFT_INLINE void store_weights(Row* weights, int row, int group,
+                                             const F32x16 (&v)[kWeightGroups]) {
+    store_from_f32(weights + group * kScoreStride + row * kGroupTokens, v[0]);
+  }
+
+  // out[r] += sum over groups and tokens of weights[g][r][token] v[g][token], out: [rows, dim].
+  void values(const RowTile* tiles, int count, int dim, const ChunkGroups& groups) const {
+    for (int i = 0; i < count; i++) add_values(tiles[i], dim, groups);
+  }
+
+ private:
+  void score_tile(const RowTile& tile, int dim, const ChunkGroups& groups) const {
+    const Row* q = query_row(tile, 0, dim);
+    float* out = scratch_.scores[tile.index];
+    for_blocks(tile.count, tile.groups, [&]<int R, int C>(int row, int group)
+                                            __attribute__((always_inline)) {
       F32x16 sums[R][C];
       const std::byte* columns[C];
       for (int c = 0; c < C; c++) {
-        columns[c] = k[group + c];
+        columns[c] = groups.k[group + c];
         for (int r = 0; r < R; r++) sums[r][c] = zero();
       }
       multiply<Path>(sums, q + row * dim, dim, columns, dim / Path::kDepth);
@@ -143,21 +172,21 @@ struct VectorProducts {
     });
   }
 
-  // out[r] += sum over groups and tokens of weights[g][r][token] v[g][token]. out: [rows, dim].
-  void values(const Row* weights, int rows, int dim, const std::byte* const* v, int groups,
-              float* out) {
+  void add_values(const RowTile& tile, int dim, const ChunkGroups& groups) const {
     constexpr int kSteps = kGroupTokens / Path::kDepth;
-    for_blocks(rows, dim / kLanes, [&]<int R, int C>(int row, int column)
-                                       __attribute__((always_inline)) {
+    const Row* stored = weights(tile);
+    float* out = scratch_.out[tile.index];
+    for_blocks(tile.count, dim / kLanes, [&]<int R, int C>(int row, int column)
+                                             __attribute__((always_inline)) {
       F32x16 sums[R][C];
       float* block = out + row * dim + column * kLanes;
       for (int r = 0; r < R; r++) {
         for (int c = 0; c < C; c++) sums[r][c] = load(block + r * dim + c * kLanes);
       }
-      for (int group = 0; group < groups; group++) {
+      for (int group = 0; group < tile.groups; group++) {
         const std::byte* columns[C];
-        for (int c = 0; c < C; c++) columns[c] = v[group] + 64 * kSteps * (column + c);
-        multiply<Path>(sums, weights + group * kScoreStride + row * kGroupTokens, kGroupTokens,
+        for (int c = 0; c < C; c++) columns[c] = groups.v[group] + 64 * kSteps * (column + c);
+        multiply<Path>(sums, stored + group * kScoreStride + row * kGroupTokens, kGroupTokens,
                        columns, kSteps);
       }
       for (int r = 0; r < R; r++) {
@@ -165,6 +194,8 @@ struct VectorProducts {
       }
     });
   }
+
+  AttentionScratch& scratch_;
 };
 
 }  // namespace chairlift::CHAIRLIFT_ISA

@@ -1,3 +1,4 @@
+#include "hadamard.h"
 #include "quantised_rows.h"
 #include "simd.h"
 
@@ -7,26 +8,9 @@ constexpr int kVectorsPerBlock = kRotationBlock / kLanes;
 // Rows smaller than this everywhere count as zero: 127 / max would not be finite.
 constexpr float kSmallest = 1e-30f;
 
-// -1 for lanes that have the bit `distance`, else 1.
-struct Signs {
-  constexpr explicit Signs(int distance) : of_lane() {
-    for (int i = 0; i < kLanes; i++) of_lane[i] = i & distance ? -1.0f : 1.0f;
-  }
-  float of_lane[kLanes];
-};
-
-// One stage of the transform within vectors: lanes with the bit kDistance subtract.
-template <int kDistance>
-static CHAIRLIFT_INLINE F32x16 butterfly(F32x16 v) {
-  alignas(64) static constexpr Signs kSigns(kDistance);
-  return fmadd(v, load(kSigns.of_lane), swap_lanes<kDistance>(v));
-}
-
 static CHAIRLIFT_INLINE void rotate_block(F32x16 (&v)[kVectorsPerBlock]) {
 #pragma GCC unroll 4
-  for (int i = 0; i < kVectorsPerBlock; i++) {
-    v[i] = butterfly<8>(butterfly<4>(butterfly<2>(butterfly<1>(v[i]))));
-  }
+  for (int i = 0; i < kVectorsPerBlock; i++) v[i] = hadamard_lanes(v[i]);
   const F32x16 a = add(v[0], v[1]), b = sub(v[0], v[1]);
   const F32x16 c = add(v[2], v[3]), d = sub(v[2], v[3]);
   v[0] = add(a, c);

@@ -116,6 +116,15 @@ static CHAIRLIFT_INLINE F32x16 scale_by_power_of_two(F32x16 v, F32x16 whole) {
   return {_mm256_mul_ps(v.lo, power(whole.lo)), _mm256_mul_ps(v.hi, power(whole.hi))};
 }
 
+// v with the lower bits of `biased` added to its exponent: v * 2^n where biased is 1.5 * 2^23 + n.
+static CHAIRLIFT_INLINE F32x16 add_to_exponent(F32x16 v, F32x16 biased) {
+  const auto sum = [](__m256 a, __m256 b) {
+    const __m256i shifted = _mm256_slli_epi32(_mm256_castps_si256(b), 23);
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), shifted));
+  };
+  return {sum(v.lo, biased.lo), sum(v.hi, biased.hi)};
+}
+
 static CHAIRLIFT_INLINE F32x16 load_bf16(const bf16* p) {
   const auto widen = [](const bf16* q) {
     const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(q));

@@ -73,6 +73,12 @@ static CHAIRLIFT_INLINE F32x16 scale_by_power_of_two(F32x16 v, F32x16 whole) {
   return _mm512_scalef_ps(v, whole);
 }
 
+// v with the lower bits of `biased` added to its exponent: v * 2^n where biased is 1.5 * 2^23 + n.
+static CHAIRLIFT_INLINE F32x16 add_to_exponent(F32x16 v, F32x16 biased) {
+  const __m512i shifted = _mm512_slli_epi32(_mm512_castps_si512(biased), 23);
+  return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(v), shifted));
+}
+
 static CHAIRLIFT_INLINE F32x16 load_bf16(const bf16* p) {
   const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));

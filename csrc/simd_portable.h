@@ -135,6 +135,14 @@ static CHAIRLIFT_INLINE F32x16 scale_by_power_of_two(F32x16 v, F32x16 whole) {
   });
 }
 
+// v with the lower bits of `biased` added to its exponent: v * 2^n where biased is 1.5 * 2^23 + n.
+static CHAIRLIFT_INLINE F32x16 add_to_exponent(F32x16 v, F32x16 biased) {
+  return each_part<F32x16>([&](int i) {
+    const U32x4 shifted = reinterpret_cast<U32x4>(biased.part[i]) << 23;
+    return reinterpret_cast<F32x4>(reinterpret_cast<U32x4>(v.part[i]) + shifted);
+  });
+}
+
 static CHAIRLIFT_INLINE F32x16 load_bf16(const bf16* p) {
   U32x16 wide;
   for (int i = 0; i < 16; i++) wide.part[i / 4][i % 4] = static_cast<uint32_t>(p[i]) << 16;
