@@ -30,7 +30,7 @@
 
 namespace chairlift {
 
-constexpr int kChunkTokens = 256;  // online softmax rescales once per chunk
+constexpr int kChunkTokens = 512;  // online softmax rescales once per chunk
 constexpr int kTileRows = 16;      // rows worked on at once: an AMX tile's
 constexpr int kItemTiles = 2;      // tiles that share what is prepared of a chunk
 constexpr int kItemRows = kItemTiles * kTileRows;
@@ -138,9 +138,8 @@ struct AttentionCall {
 struct alignas(64) AttentionScratch {
   static constexpr int kChunkGroups = kChunkTokens / kGroupTokens;
   float q[kItemTiles][kTileRows * kMaxHeadDim];             // rotated queries, row by row
-  // [tile][group][row][token], and the same after softmax in the order the products want.
-  float scores[kItemTiles][kChunkGroups * kTileRows * kGroupTokens];
-  float weights[kItemTiles][kChunkGroups * kTileRows * kGroupTokens];
+  // [tile][group][row][token]; softmax puts weights where scores were. One group may lead.
+  float scores[kItemTiles][(kChunkGroups + 1) * kTileRows * kGroupTokens];
   float out[kItemTiles][kTileRows * kMaxHeadDim];           // running o, row by row
   float k_scales[kChunkTokens], v_scales[kChunkTokens];     // of int8, token by token
   std::byte v_tiles[kChunkTokens * kMaxHeadDim * 2];        // V, 64 bytes of tokens to a row

@@ -35,67 +35,58 @@ class AmxProducts {
     return q;
   }
 
-  // Makes whole tiles of what is not: V as [two groups][column][16 rows of 64 bytes].
+  // Makes whole tiles of K where they are not.
   void begin_chunk(const ChunkGroups& groups, int dim) {
-    const int columns = dim / kLanes;
     lead_ = groups.first_position / kGroupTokens % 2;
-    if (lead_ != 0) clear_half(0, columns);
+    if (dim % 32 == 0) return;
     for (int group = 0; group < groups.count; group++) {
-      const std::byte* from = groups.v[group];
-      std::byte* to = half_tile(group + lead_, columns);
-      for (int i = 0; i < columns; i++) copy_lines(to + i * kTileBytes, from + i * 512, 512);
-      if (dim % 32 == 0) continue;
       copy_lines(key_end(group), groups.k[group] + dim / 32 * kTileBytes, 512);
       std::memset(key_end(group) + 512, 0, 512);
     }
-    if ((groups.count + lead_) % 2 != 0) clear_half(groups.count + lead_, columns);
   }
   // Groups before the first that weights are stored with.
   int lead() const { return lead_; }
 
-  // Scores of up to two tiles: q[r] . k of each group.
-  void scores(const RowTile* tiles, int count, int dim, const ChunkGroups& groups) const {
+  // Scores of up to two tiles: q[r] . k of each group. Calls at_group(g) on the way to group g.
+  template <class AtGroup>
+  void scores(const RowTile* tiles, int count, int dim, const ChunkGroups& groups,
+              const AtGroup& at_group) const {
     settle_memory();
     const int steps = padded(dim) / 32;
     if (count == 1) {
       switch (steps) {
-        case 1: score_rows<1>(tiles[0], dim, groups); break;
-        case 2: score_rows<2>(tiles[0], dim, groups); break;
-        case 3: score_rows<3>(tiles[0], dim, groups); break;
-        default: score_rows<4>(tiles[0], dim, groups); break;
+        case 1: score_rows<1>(tiles[0], dim, groups, at_group); break;
+        case 2: score_rows<2>(tiles[0], dim, groups, at_group); break;
+        case 3: score_rows<3>(tiles[0], dim, groups, at_group); break;
+        default: score_rows<4>(tiles[0], dim, groups, at_group); break;
       }
     } else if (steps == 1) {
-      score_both<1>(tiles, dim, groups);
+      score_both<1>(tiles, dim, groups, at_group);
     } else if (steps == 2) {
-      score_both<2>(tiles, dim, groups);
+      score_both<2>(tiles, dim, groups, at_group);
     } else {
-      score_both_long(tiles, dim, groups);
+      score_both_long(tiles, dim, groups, at_group);
     }
     settle_memory();
   }
 
-  // [two groups][row][32 tokens].
-  Row* weights(const RowTile& tile) const {
-    return reinterpret_cast<Row*>(scratch_.weights[tile.index]);
-  }
-  static CHAIRLIFT_INLINE void store_weights(Row* weights, int row, int block,
-                                             const F32x16 (&v)[kWeightGroups]) {
-    store_two_bf16(weights + (block * kTileRows + row) * 32, v[0], v[1]);
+  // Weights of a row, 32 tokens, where the scores of the first of them were.
+  static CHAIRLIFT_INLINE void store_weights(float* scores, const F32x16 (&v)[kWeightGroups]) {
+    store_two_bf16(reinterpret_cast<bf16*>(scores), v[0], v[1]);
   }
 
   // out[r] += sum over groups and tokens of weights[g][r][token] v[g][token], out: [rows, dim].
   void values(const RowTile* tiles, int count, int dim, const ChunkGroups& groups) const {
-    const int pairs = (groups.count + lead_ + 1) / 2;
     settle_memory();
     int column = 0;
     if (count == 1) {
-      for (; column + 64 <= dim; column += 64) value_columns<4>(tiles[0], dim, pairs, column);
-      if (dim - column == 48) value_columns<3>(tiles[0], dim, pairs, column);
-      if (dim - column == 32) value_columns<2>(tiles[0], dim, pairs, column);
-      if (dim - column == 16) value_columns<1>(tiles[0], dim, pairs, column);
+      for (; column + 64 <= dim; column += 64) value_columns<4>(tiles[0], dim, groups, column);
+      if (dim - column == 48) value_columns<3>(tiles[0], dim, groups, column);
+      if (dim - column == 32) value_columns<2>(tiles[0], dim, groups, column);
+      if (dim - column == 16) value_columns<1>(tiles[0], dim, groups, column);
     } else {
-      for (; column + 32 <= dim; column += 32) both_columns<2>(tiles, dim, pairs, column);
-      if (dim - column == 16) both_columns<1>(tiles, dim, pairs, column);
+      for (; column + 32 <= dim; column += 32) both_columns<2>(tiles, dim, groups, column);
+      if (dim - column == 16) both_columns<1>(tiles, dim, groups, column);
     }
     settle_memory();
   }
@@ -105,13 +96,7 @@ class AmxProducts {
   Row* queries(const RowTile& tile) const {
     return reinterpret_cast<Row*>(scratch_.q[tile.index]);
   }
-  std::byte* half_tile(int slot, int columns) const {
-    return scratch_.v_tiles + slot / 2 * columns * kTileBytes + slot % 2 * 512;
-  }
-  void clear_half(int slot, int columns) const {
-    std::byte* to = half_tile(slot, columns);
-    for (int i = 0; i < columns; i++) std::memset(to + i * kTileBytes, 0, 512);
-  }
+  float* scores_of(const RowTile& tile) const { return scratch_.scores[tile.index]; }
   // The last 16 dimensions of a group's K, where they do not fill a step.
   std::byte* key_end(int group) const { return scratch_.k_ends + group * kTileBytes; }
   // Where a step of a group's K lies.
@@ -124,18 +109,19 @@ class AmxProducts {
   }
 
   // The first kHeld steps of q stay in tiles 2 to 5.
-  template <int kHeld>
-  CHAIRLIFT_INLINE void score_rows(const RowTile& tile, int dim,
-                                   const ChunkGroups& groups) const {
+  template <int kHeld, class AtGroup>
+  CHAIRLIFT_INLINE void score_rows(const RowTile& tile, int dim, const ChunkGroups& groups,
+                                   const AtGroup& at_group) const {
     const Row* q = queries(tile);
     const int row_bytes = padded(dim) * 2;
     _tile_loadd(2, q, row_bytes);
     if constexpr (kHeld > 1) _tile_loadd(3, q + 32, row_bytes);
     if constexpr (kHeld > 2) _tile_loadd(4, q + 64, row_bytes);
     if constexpr (kHeld > 3) _tile_loadd(5, q + 96, row_bytes);
-    float* out = scratch_.scores[tile.index];
+    float* out = scores_of(tile) + lead_ * kScoreStride;
     fetch_keys(groups, 0, dim);
     for (int group = 0; group < groups.count; group++, out += kScoreStride) {
+      at_group(group);
       fetch_keys(groups, group + 1, dim);
       _tile_zero(0);
       _tile_loadd(6, key_step(groups, group, 0, dim), 64);
@@ -162,18 +148,20 @@ class AmxProducts {
   }
 
   // Two tiles of rows; all steps of q stay in tiles 2 to 5.
-  template <int kSteps>
-  CHAIRLIFT_INLINE void score_both(const RowTile* tiles, int dim,
-                                   const ChunkGroups& groups) const {
+  template <int kSteps, class AtGroup>
+  CHAIRLIFT_INLINE void score_both(const RowTile* tiles, int dim, const ChunkGroups& groups,
+                                   const AtGroup& at_group) const {
     const Row *upper = queries(tiles[0]), *lower = queries(tiles[1]);
     const int row_bytes = kSteps * 64;
     _tile_loadd(2, upper, row_bytes);
     _tile_loadd(3, lower, row_bytes);
     if constexpr (kSteps > 1) _tile_loadd(4, upper + 32, row_bytes);
     if constexpr (kSteps > 1) _tile_loadd(5, lower + 32, row_bytes);
-    float *upper_out = scratch_.scores[tiles[0].index], *lower_out = scratch_.scores[tiles[1].index];
+    float* upper_out = scores_of(tiles[0]) + lead_ * kScoreStride;
+    float* lower_out = scores_of(tiles[1]) + lead_ * kScoreStride;
     fetch_keys(groups, 0, dim);
     for (int group = 0; group < groups.count; group++) {
+      at_group(group);
       fetch_keys(groups, group + 1, dim);
       _tile_zero(0);
       _tile_zero(1);
@@ -193,14 +181,19 @@ class AmxProducts {
   }
 
   // Two tiles of rows and two groups at a time, for any number of steps.
-  void score_both_long(const RowTile* tiles, int dim, const ChunkGroups& groups) const {
+  template <class AtGroup>
+  void score_both_long(const RowTile* tiles, int dim, const ChunkGroups& groups,
+                       const AtGroup& at_group) const {
     const Row *upper = queries(tiles[0]), *lower = queries(tiles[1]);
     const int row_bytes = padded(dim) * 2;
-    float *upper_out = scratch_.scores[tiles[0].index], *lower_out = scratch_.scores[tiles[1].index];
+    float* upper_out = scores_of(tiles[0]) + lead_ * kScoreStride;
+    float* lower_out = scores_of(tiles[1]) + lead_ * kScoreStride;
     fetch_keys(groups, 0, dim);
     fetch_keys(groups, 1, dim);
     for (int group = 0; group < groups.count; group += 2) {
       const bool second = group + 1 < groups.count;
+      at_group(group);
+      if (second) at_group(group + 1);
       fetch_keys(groups, group + 2, dim);
       fetch_keys(groups, group + 3, dim);
       _tile_zero(0);
@@ -226,18 +219,36 @@ class AmxProducts {
     }
   }
 
+  // Puts the tiles of V of a pair together, C columns from one on: [column][16 rows of 64 bytes].
   template <int C>
-  CHAIRLIFT_INLINE void value_columns(const RowTile& tile, int dim, int pairs, int column) const {
-    const int row_bytes = dim * 4;
+  CHAIRLIFT_INLINE void make_tiles(const ChunkGroups& groups, int pair, int column,
+                                   std::byte* out) const {
+    for (int half = 0; half < 2; half++) {
+      const int group = 2 * pair + half - lead_;
+      if (group >= 0 && group < groups.count) {
+        const std::byte* from = groups.v[group] + column * 32;
+        for (int c = 0; c < C; c++) copy_lines(out + c * kTileBytes + half * 512, from + c * 512, 512);
+      } else {
+        for (int c = 0; c < C; c++) std::memset(out + c * kTileBytes + half * 512, 0, 512);
+      }
+    }
+  }
+
+  template <int C>
+  CHAIRLIFT_INLINE void value_columns(const RowTile& tile, int dim, const ChunkGroups& groups,
+                                      int column) const {
+    const int pairs = (groups.count + lead_ + 1) / 2, row_bytes = dim * 4;
     float* sums = scratch_.out[tile.index] + column;
     _tile_loadd(0, sums, row_bytes);
     if constexpr (C > 1) _tile_loadd(1, sums + 16, row_bytes);
     if constexpr (C > 2) _tile_loadd(2, sums + 32, row_bytes);
     if constexpr (C > 3) _tile_loadd(3, sums + 48, row_bytes);
-    const std::byte* v = scratch_.v_tiles + column / kLanes * kTileBytes;
-    const Row* rows = weights(tile);
-    for (int pair = 0; pair < pairs; pair++) {
-      _tile_loadd(4, rows, 64);
+    const float* weights = scores_of(tile);
+    for (int pair = 0; pair < pairs; pair++, weights += 2 * kScoreStride) {
+      std::byte* v = scratch_.v_tiles + pair % 2 * 4 * kTileBytes;
+      make_tiles<C>(groups, pair, column, v);
+      settle_memory();
+      _tile_loadd(4, weights, 64);
       _tile_loadd(6, v, 64);
       _tile_dpbf16ps(0, 4, 6);
       if constexpr (C > 1) {
@@ -252,8 +263,6 @@ class AmxProducts {
         _tile_loadd(7, v + 3 * kTileBytes, 64);
         _tile_dpbf16ps(3, 4, 7);
       }
-      rows += kTileRows * 32;
-      v += dim / kLanes * kTileBytes;
     }
     _tile_stored(0, sums, row_bytes);
     if constexpr (C > 1) _tile_stored(1, sums + 16, row_bytes);
@@ -263,17 +272,21 @@ class AmxProducts {
 
   // Two tiles of rows, one or two columns.
   template <int C>
-  CHAIRLIFT_INLINE void both_columns(const RowTile* tiles, int dim, int pairs, int column) const {
-    const int row_bytes = dim * 4;
+  CHAIRLIFT_INLINE void both_columns(const RowTile* tiles, int dim, const ChunkGroups& groups,
+                                     int column) const {
+    const int pairs = (groups.count + lead_ + 1) / 2, row_bytes = dim * 4;
     float* upper = scratch_.out[tiles[0].index] + column;
     float* lower = scratch_.out[tiles[1].index] + column;
     _tile_loadd(0, upper, row_bytes);
     _tile_loadd(1, lower, row_bytes);
     if constexpr (C > 1) _tile_loadd(2, upper + 16, row_bytes);
     if constexpr (C > 1) _tile_loadd(3, lower + 16, row_bytes);
-    const std::byte* v = scratch_.v_tiles + column / kLanes * kTileBytes;
-    const Row *upper_rows = weights(tiles[0]), *lower_rows = weights(tiles[1]);
+    const float *upper_rows = scores_of(tiles[0]), *lower_rows = scores_of(tiles[1]);
+    make_tiles<C>(groups, 0, column, scratch_.v_tiles);
     for (int pair = 0; pair < pairs; pair++) {
+      const std::byte* v = scratch_.v_tiles + pair % 2 * 4 * kTileBytes;
+      std::byte* next = scratch_.v_tiles + (pair + 1) % 2 * 4 * kTileBytes;
+      settle_memory();
       _tile_loadd(4, upper_rows, 64);
       _tile_loadd(5, lower_rows, 64);
       _tile_loadd(6, v, 64);
@@ -284,9 +297,10 @@ class AmxProducts {
         _tile_dpbf16ps(2, 4, 7);
         _tile_dpbf16ps(3, 5, 7);
       }
-      upper_rows += kTileRows * 32;
-      lower_rows += kTileRows * 32;
-      v += dim / kLanes * kTileBytes;
+      settle_memory();
+      if (pair + 1 < pairs) make_tiles<C>(groups, pair + 1, column, next);
+      upper_rows += 2 * kScoreStride;
+      lower_rows += 2 * kScoreStride;
     }
     _tile_stored(0, upper, row_bytes);
     _tile_stored(1, lower, row_bytes);

@@ -37,11 +37,15 @@ class AmxQuantisedProducts {
     }
   }
 
-  // Scores of up to two tiles: q[r] . k of each group, as 32-bit whole numbers.
-  void scores(const RowTile* tiles, int count, int dim, const ChunkGroups& groups) const {
+  // Scores of up to two tiles: q[r] . k of each group, as 32-bit whole numbers. Calls at_group(g) on
+  // the way to group g.
+  template <class AtGroup>
+  void scores(const RowTile* tiles, int count, int dim, const ChunkGroups& groups,
+              const AtGroup& at_group) const {
     settle_memory();
     fetch_keys(groups, 0, dim);
     for (int group = 0; group < groups.count; group += 4) {
+      for (int i = group; i < min_int(group + 4, groups.count); i++) at_group(i);
       fetch_keys(groups, group + 4, dim);
       if (count == 1) {
         score_four(tiles[0], dim, groups, group);
@@ -143,7 +147,7 @@ class AmxQuantisedProducts {
   template <int C>
   void value_columns(const RowTile& tile, int dim, int column) const {
     const std::byte* v = scratch_.v_tiles + column * kTileBytes;
-    const auto* upper = reinterpret_cast<const uint8_t*>(scratch_.weights[tile.index]);
+    const float* weights = scratch_.scores[tile.index];
     _tile_zero(0);
     _tile_zero(1);
     if constexpr (C > 1) {
@@ -151,8 +155,8 @@ class AmxQuantisedProducts {
       _tile_zero(3);
     }
     for (int group = 0; group < tile.groups; group += 4) {
-      _tile_loadd(4, upper, 64);
-      _tile_loadd(5, upper + kTileBytes, 64);
+      _tile_loadd(4, weights, 64);
+      _tile_loadd(5, weights + kScoreStride, 64);
       _tile_loadd(6, v, 64);
       _tile_dpbusd(0, 4, 6);
       _tile_dpbusd(1, 5, 6);
@@ -161,7 +165,7 @@ class AmxQuantisedProducts {
         _tile_dpbusd(2, 4, 7);
         _tile_dpbusd(3, 5, 7);
       }
-      upper += 2 * kTileBytes;
+      weights += 4 * kScoreStride;
       v += dim / kLanes * kTileBytes;
     }
     alignas(64) uint32_t sums[2 * C][kTileRows * kLanes];
@@ -209,14 +213,15 @@ class AnyRowsProducts {
   void store_query(const RowTile& tile, int row, const float* whole, int dim) {
     few_ ? vectors_.store_query(tile, row, whole, dim) : tiles_.store_query(tile, row, whole, dim);
   }
-  void scores(const RowTile* tiles, int count, int dim, const ChunkGroups& groups) const {
-    few_ ? vectors_.scores(tiles, count, dim, groups) : tiles_.scores(tiles, count, dim, groups);
+  template <class AtGroup>
+  void scores(const RowTile* tiles, int count, int dim, const ChunkGroups& groups,
+              const AtGroup& at_group) const {
+    few_ ? vectors_.scores(tiles, count, dim, groups, at_group)
+         : tiles_.scores(tiles, count, dim, groups, at_group);
   }
   // Tiles look for weights where vectors do.
-  uint8_t* weights(const RowTile& tile) const { return vectors_.weights(tile); }
-  static CHAIRLIFT_INLINE void store_weights(uint8_t* weights, int row, int block,
-                                             const F32x16 (&v)[kWeightGroups]) {
-    store_split(weights, row, block, v);
+  static CHAIRLIFT_INLINE void store_weights(float* scores, const F32x16 (&v)[kWeightGroups]) {
+    store_split(scores, v);
   }
   void values(const RowTile* tiles, int count, int dim, const ChunkGroups& groups) const {
     few_ ? vectors_.values(tiles, count, dim, groups) : tiles_.values(tiles, count, dim);

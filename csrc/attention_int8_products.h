@@ -14,33 +14,26 @@ namespace chairlift::CHAIRLIFT_ISA {
 
 #if defined(__AVX512VNNI__)
 
-// Where bytes of the weights of a group and row lie: four groups to a row of a tile.
-static CHAIRLIFT_INLINE uint8_t* weight_bytes(uint8_t* weights, int group, int half, int row) {
-  return weights + (group / 4 * 2 + half) * (kTileRows * 64) + row * 64 + group % 4 * kGroupTokens;
-}
-
-// Numbers in [0, 32767] of four groups, rounded, as upper and lower bytes of a row of a tile.
-static CHAIRLIFT_INLINE void store_split(uint8_t* weights, int row, int tile,
-                                         const F32x16 (&v)[4]) {
+// Numbers in [0, 32767] of four groups, rounded, where their scores were: upper bytes of all four at
+// the first one's, lower bytes at the second one's.
+static CHAIRLIFT_INLINE void store_split(float* scores, const F32x16 (&v)[4]) {
   const auto pack = [&](int i) __attribute__((always_inline)) {
     return _mm512_packus_epi32(_mm512_cvtps_epi32(v[i]), _mm512_cvtps_epi32(v[i + 1]));
   };
   const __m512i a = pack(0), b = pack(2), low = _mm512_set1_epi16(0xff);
   // Packing goes by quarters of registers: words of four bytes come out in the order 0 4 8 12 1 ...
   const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-  const auto store_bytes_of = [&](int half, __m512i x, __m512i y) __attribute__((always_inline)) {
-    store_words(weight_bytes(weights, 4 * tile, half, row),
-                _mm512_permutexvar_epi32(order, _mm512_packus_epi16(x, y)));
+  const auto store_packed = [&](float* out, __m512i x, __m512i y) __attribute__((always_inline)) {
+    store_words(out, _mm512_permutexvar_epi32(order, _mm512_packus_epi16(x, y)));
   };
-  store_bytes_of(0, _mm512_srli_epi16(a, 8), _mm512_srli_epi16(b, 8));
-  store_bytes_of(1, _mm512_and_si512(a, low), _mm512_and_si512(b, low));
+  store_packed(scores, _mm512_srli_epi16(a, 8), _mm512_srli_epi16(b, 8));
+  store_packed(scores + kScoreStride, _mm512_and_si512(a, low), _mm512_and_si512(b, low));
 }
 
 // Bytes with the machine's dot product of four. It takes one side unsigned: K plus 128, which the
 // sums start without.
 struct ByteDots {
   using Query = int8_t;
-  using Weights = uint8_t;
   static constexpr int kHalves = 2;  // of a weight
   struct Keys {
     using Row = int8_t;
@@ -74,13 +67,14 @@ struct ByteDots {
   static CHAIRLIFT_INLINE int first_sum(int query_sum) { return -128 * query_sum; }
 
   static constexpr int kWeightGroups = 4;  // whose weights are stored together
-  static CHAIRLIFT_INLINE void store_weights(uint8_t* weights, int row, int block,
-                                             const F32x16 (&v)[kWeightGroups]) {
-    store_split(weights, row, block, v);
+  static CHAIRLIFT_INLINE void store_weights(float* scores, const F32x16 (&v)[kWeightGroups]) {
+    store_split(scores, v);
   }
-  static CHAIRLIFT_INLINE const uint8_t* weights_of(const uint8_t* weights, int group, int half,
+  // Where the weights of a group begin, given where its scores were.
+  static CHAIRLIFT_INLINE const uint8_t* weights_of(const float* tile, int group, int half,
                                                     int row) {
-    return weight_bytes(const_cast<uint8_t*>(weights), group, half, row);
+    const float* line = tile + (group / 4 * 4 + half) * kScoreStride + row * kGroupTokens;
+    return reinterpret_cast<const uint8_t*>(line) + group % 4 * kGroupTokens;
   }
   static constexpr int kWeightStride = 64;  // from row to row
 };
@@ -91,7 +85,6 @@ struct ByteDots {
 // which a word splits into even and odd bytes.
 struct WidenedDots {
   using Query = int16_t;
-  using Weights = int16_t;
   static constexpr int kHalves = 1;
   struct Keys {
     using Row = int16_t;
@@ -121,15 +114,14 @@ struct WidenedDots {
   static CHAIRLIFT_INLINE int first_sum(int /*query_sum*/) { return 0; }
 
   static constexpr int kWeightGroups = 1;
-  static CHAIRLIFT_INLINE void store_weights(int16_t* weights, int row, int group,
-                                             const F32x16 (&v)[kWeightGroups]) {
-    store_query(weights + (group * kTileRows + row) * kGroupTokens, round_to_int(v[0]));
+  static CHAIRLIFT_INLINE void store_weights(float* scores, const F32x16 (&v)[kWeightGroups]) {
+    store_query(reinterpret_cast<int16_t*>(scores), round_to_int(v[0]));
   }
-  static CHAIRLIFT_INLINE const int16_t* weights_of(const int16_t* weights, int group,
-                                                    int /*half*/, int row) {
-    return weights + (group * kTileRows + row) * kGroupTokens;
+  static CHAIRLIFT_INLINE const int16_t* weights_of(const float* tile, int group, int /*half*/,
+                                                    int row) {
+    return reinterpret_cast<const int16_t*>(tile + group * kScoreStride + row * kGroupTokens);
   }
-  static constexpr int kWeightStride = kGroupTokens;
+  static constexpr int kWeightStride = 2 * kGroupTokens;  // from row to row
 };
 
 // out += sums * scale, element by element.
@@ -141,7 +133,6 @@ template <class Dots>
 class QuantisedProducts {
  public:
   using Query = typename Dots::Query;
-  using Weights = typename Dots::Weights;
   static constexpr bool kQuantised = true;
   static constexpr bool kCoarseWeights = true;
   static constexpr int kWeightGroups = Dots::kWeightGroups;
@@ -164,17 +155,15 @@ class QuantisedProducts {
   }
 
   // Scores of each tile: q[r] . k of each group, as 32-bit whole numbers.
-  void scores(const RowTile* tiles, int count, int dim, const ChunkGroups& groups) const {
-    for (int i = 0; i < count; i++) score_tile(tiles[i], dim, groups);
+  template <class AtGroup>
+  void scores(const RowTile* tiles, int count, int dim, const ChunkGroups& groups,
+              const AtGroup& at_group) const {
+    for (int i = 0; i < count; i++) score_tile(tiles[i], dim, groups, at_group);
   }
 
-  // Weights of a tile are in [0, 32767], to be rounded.
-  Weights* weights(const RowTile& tile) const {
-    return reinterpret_cast<Weights*>(scratch_.weights[tile.index]);
-  }
-  static CHAIRLIFT_INLINE void store_weights(Weights* weights, int row, int block,
-                                             const F32x16 (&v)[kWeightGroups]) {
-    Dots::store_weights(weights, row, block, v);
+  // Weights of a row, in [0, 32767], to be rounded; where the scores of the first group were.
+  static CHAIRLIFT_INLINE void store_weights(float* scores, const F32x16 (&v)[kWeightGroups]) {
+    Dots::store_weights(scores, v);
   }
 
   // out[r] += weight_scales[r] * sum over groups and tokens of weights[g][r][token] v[g][token].
@@ -187,7 +176,9 @@ class QuantisedProducts {
     return reinterpret_cast<Query*>(scratch_.q[tile.index]);
   }
 
-  void score_tile(const RowTile& tile, int dim, const ChunkGroups& groups) const {
+  template <class AtGroup>
+  void score_tile(const RowTile& tile, int dim, const ChunkGroups& groups,
+                  const AtGroup& at_group) const {
     const Query* q = queries(tile);
     const int* first_sums = first_sums_[tile.index];
     float* out = scratch_.scores[tile.index];
@@ -196,6 +187,7 @@ class QuantisedProducts {
       U32x16 sums[R][C];
       const std::byte* columns[C];
       for (int c = 0; c < C; c++) {
+        if (row == 0) at_group(group + c);
         columns[c] = groups.k[group + c];
         for (int r = 0; r < R; r++) {
           sums[r][c] = broadcast_word(static_cast<uint32_t>(first_sums[row + r]));
@@ -211,7 +203,7 @@ class QuantisedProducts {
   }
 
   void add_values(const RowTile& tile, int dim, const ChunkGroups& groups) const {
-    const Weights* stored = weights(tile);
+    const float* weights = scratch_.scores[tile.index];
     float* out = scratch_.out[tile.index];
     for_blocks(tile.count, dim / kLanes, [&]<int R, int C>(int row, int column)
                                              __attribute__((always_inline)) {
@@ -224,7 +216,7 @@ class QuantisedProducts {
         for (int group = 0; group < tile.groups; group++) {
           const std::byte* columns[C];
           for (int c = 0; c < C; c++) columns[c] = groups.v[group] + 256 * (column + c);
-          multiply<typename Dots::Values>(sums, Dots::weights_of(stored, group, half, row),
+          multiply<typename Dots::Values>(sums, Dots::weights_of(weights, group, half, row),
                                           Dots::kWeightStride, columns, kGroupTokens / 4);
         }
       }

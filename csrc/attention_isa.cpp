@@ -141,7 +141,6 @@ class Worker {
     ChunkGroups groups;
     context.find_groups(span, scratch_, groups);
     if constexpr (Products::kQuantised) context.load_scales(span, groups, scratch_);
-    for (int g = 0; g < groups.count; g++) prefetch_ahead(context, groups, g, end);
     products_.begin_chunk(groups, dim_);
     // Tiles whose rows all lie before the chunk see nothing of it.
     while (tiles->last_position() < groups.first_position) tiles++, count--;
@@ -149,7 +148,9 @@ class Worker {
       const int seen = tiles[i].last_position() - groups.first_position + kGroupTokens;
       tiles[i].groups = min_int(groups.count, seen / kGroupTokens);
     }
-    products_.scores(tiles, count, dim_, groups);
+    products_.scores(tiles, count, dim_, groups, [&](int g) __attribute__((always_inline)) {
+      prefetch_ahead(context, groups, g, end);
+    });
     for (int i = 0; i < count; i++) {
       softmax_.weigh(groups, tiles[i]);
       scale_out(tiles[i]);

@@ -133,17 +133,15 @@ class VectorProducts {
   }
 
   // Scores of each tile: q[r] . k of each group.
-  void scores(const RowTile* tiles, int count, int dim, const ChunkGroups& groups) const {
-    for (int i = 0; i < count; i++) score_tile(tiles[i], dim, groups);
+  template <class AtGroup>
+  void scores(const RowTile* tiles, int count, int dim, const ChunkGroups& groups,
+              const AtGroup& at_group) const {
+    for (int i = 0; i < count; i++) score_tile(tiles[i], dim, groups, at_group);
   }
 
-  // [group][row][token].
-  Row* weights(const RowTile& tile) const {
-    return reinterpret_cast<Row*>(scratch_.weights[tile.index]);
-  }
-  static CHAIRLIFT_INLINE void store_weights(Row* weights, int row, int group,
-                                             const F32x16 (&v)[kWeightGroups]) {
-    store_from_f32(weights + group * kScoreStride + row * kGroupTokens, v[0]);
+  // Weights of a row and group, where the scores were.
+  static CHAIRLIFT_INLINE void store_weights(float* scores, const F32x16 (&v)[kWeightGroups]) {
+    store_from_f32(reinterpret_cast<Row*>(scores), v[0]);
   }
 
   // out[r] += sum over groups and tokens of weights[g][r][token] v[g][token], out: [rows, dim].
@@ -152,7 +150,9 @@ class VectorProducts {
   }
 
  private:
-  void score_tile(const RowTile& tile, int dim, const ChunkGroups& groups) const {
+  template <class AtGroup>
+  void score_tile(const RowTile& tile, int dim, const ChunkGroups& groups,
+                  const AtGroup& at_group) const {
     const Row* q = query_row(tile, 0, dim);
     float* out = scratch_.scores[tile.index];
     for_blocks(tile.count, tile.groups, [&]<int R, int C>(int row, int group)
@@ -160,6 +160,7 @@ class VectorProducts {
       F32x16 sums[R][C];
       const std::byte* columns[C];
       for (int c = 0; c < C; c++) {
+        if (row == 0) at_group(group + c);
         columns[c] = groups.k[group + c];
         for (int r = 0; r < R; r++) sums[r][c] = zero();
       }
@@ -174,7 +175,7 @@ class VectorProducts {
 
   void add_values(const RowTile& tile, int dim, const ChunkGroups& groups) const {
     constexpr int kSteps = kGroupTokens / Path::kDepth;
-    const Row* stored = weights(tile);
+    const float* weights = scratch_.scores[tile.index];
     float* out = scratch_.out[tile.index];
     for_blocks(tile.count, dim / kLanes, [&]<int R, int C>(int row, int column)
                                              __attribute__((always_inline)) {
@@ -186,8 +187,10 @@ class VectorProducts {
       for (int group = 0; group < tile.groups; group++) {
         const std::byte* columns[C];
         for (int c = 0; c < C; c++) columns[c] = groups.v[group] + 64 * kSteps * (column + c);
-        multiply<Path>(sums, stored + group * kScoreStride + row * kGroupTokens, kGroupTokens,
-                       columns, kSteps);
+        const float* rows = weights + group * kScoreStride + row * kGroupTokens;
+        multiply<Path>(sums, reinterpret_cast<const Row*>(rows),
+                       kGroupTokens * static_cast<int>(sizeof(float) / sizeof(Row)), columns,
+                       kSteps);
       }
       for (int r = 0; r < R; r++) {
         for (int c = 0; c < C; c++) store(block + r * dim + c * kLanes, sums[r][c]);

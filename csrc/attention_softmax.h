@@ -106,7 +106,7 @@ class TileSoftmax {
 
   // The largest scores of one row, lane by lane; those of tokens that it must not see become -inf.
   F32x16 row_maximum(const RowTile& tile, const Visible& seen, int r) {
-    float* scores = scratch_.scores[tile.index] + r * kGroupTokens;
+    float* scores = scratch_.scores[tile.index] + products_.lead() * kScoreStride + r * kGroupTokens;
     const int first = seen.first_whole(tile.groups), last = seen.last_whole(tile.groups);
     const F32x16 none = broadcast(-__builtin_inff());
     F32x16 even = none, odd = none;
@@ -142,8 +142,7 @@ class TileSoftmax {
   // Makes one row's weights of its scores; returns their sums, to be summed up.
   F32x16 weigh_row(const ChunkGroups& groups, const RowTile& tile, int r, float shift) const {
     constexpr int N = Products::kWeightGroups;
-    auto* const stored = products_.weights(tile);
-    const float* const scores = scratch_.scores[tile.index] + r * kGroupTokens;
+    float* const row = scratch_.scores[tile.index] + r * kGroupTokens;
     const float* const v_scales = scratch_.v_scales;
     const F32x16 factors = broadcast(tile.factors[r]), shifts = broadcast(shift);
     const int lead = products_.lead(), blocks = (lead + groups.count + N - 1) / N;
@@ -154,7 +153,7 @@ class TileSoftmax {
       F32x16 weights[N];
       const auto weigh = [&](int i) __attribute__((always_inline)) {
         const int g = first + i;
-        const F32x16 exponent = fmadd(load(scores + g * kScoreStride), factors, shifts);
+        const F32x16 exponent = fmadd(load(row + (block * N + i) * kScoreStride), factors, shifts);
         weights[i] = exp2_weight<Products::kCoarseWeights>(exponent);
         sum = add(sum, weights[i]);
         if constexpr (Products::kQuantised) {
@@ -171,7 +170,7 @@ class TileSoftmax {
           if (first + i >= 0 && first + i < count) weigh(i);
         }
       }
-      Products::store_weights(stored, r, block, weights);
+      Products::store_weights(row + block * N * kScoreStride, weights);
     }
     return sum;
   }
