@@ -1,8 +1,8 @@
 // Attention of a flat batch over the paged KV cache, with RoPE and the KV write before it.
 //
 // One call serves decodes and prefill chunks together. Query heads that share a KV head are rows
-// of the same small matrix, so each load of K and V serves all of them, and up to 16 rows (query
-// tokens x heads of the group) are worked on at once.
+// of the same small matrix, so each load of K and V serves all of them, and up to 32 rows (query
+// tokens x heads of the group) are worked on at once, in tiles of 16.
 //
 // For one row the context is walked in chunks of kChunkTokens aligned to absolute positions, with
 // the running maximum m, sum l and output o of online softmax:
@@ -32,7 +32,7 @@ namespace chairlift {
 
 constexpr int kChunkTokens = 512;  // online softmax rescales once per chunk
 constexpr int kTileRows = 16;      // rows worked on at once: an AMX tile's
-constexpr int kItemTiles = 2;      // tiles that share what is prepared of a chunk
+constexpr int kItemTiles = 2;      // tiles that share what is loaded of K and V
 constexpr int kItemRows = kItemTiles * kTileRows;
 constexpr int kWeightBits = 15;    // of softmax weights over int8 V
 
@@ -133,7 +133,7 @@ struct AttentionCall {
   int64_t out_stride;            // elements
 };
 
-// One thread's working memory, about 0.8 MB; a page that is never needed is never touched. Make it
+// One thread's working memory, about 1.3 MB; a page that is never needed is never touched. Make it
 // with std::make_unique_for_overwrite.
 struct alignas(64) AttentionScratch {
   static constexpr int kChunkGroups = kChunkTokens / kGroupTokens;
@@ -142,7 +142,7 @@ struct alignas(64) AttentionScratch {
   float scores[kItemTiles][(kChunkGroups + 1) * kTileRows * kGroupTokens];
   float out[kItemTiles][kTileRows * kMaxHeadDim];           // running o, row by row
   float k_scales[kChunkTokens], v_scales[kChunkTokens];     // of int8, token by token
-  std::byte v_tiles[kChunkTokens * kMaxHeadDim * 2];        // V, 64 bytes of tokens to a row
+  std::byte v_tiles[kChunkTokens * kMaxHeadDim];            // V, 64 bytes of tokens to a row
   std::byte k_ends[kChunkGroups * 1024];                    // K that does not fill a tile
   float k_groups[kChunkGroups][kGroupTokens * kMaxHeadDim];  // groups that had to be gathered
   float v_groups[kChunkGroups][kGroupTokens * kMaxHeadDim];

@@ -227,7 +227,9 @@ class AmxProducts {
       const int group = 2 * pair + half - lead_;
       if (group >= 0 && group < groups.count) {
         const std::byte* from = groups.v[group] + column * 32;
-        for (int c = 0; c < C; c++) copy_lines(out + c * kTileBytes + half * 512, from + c * 512, 512);
+        for (int c = 0; c < C; c++) {
+          copy_lines(out + c * kTileBytes + half * 512, from + c * 512, 512);
+        }
       } else {
         for (int c = 0; c < C; c++) std::memset(out + c * kTileBytes + half * 512, 0, 512);
       }

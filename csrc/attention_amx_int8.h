@@ -37,8 +37,8 @@ class AmxQuantisedProducts {
     }
   }
 
-  // Scores of up to two tiles: q[r] . k of each group, as 32-bit whole numbers. Calls at_group(g) on
-  // the way to group g.
+  // Scores of up to two tiles: q[r] . k of each group, as 32-bit whole numbers. Calls at_group(g)
+  // on the way to group g.
   template <class AtGroup>
   void scores(const RowTile* tiles, int count, int dim, const ChunkGroups& groups,
               const AtGroup& at_group) const {

@@ -2,9 +2,9 @@
 // attention_isa.cpp.
 //
 // q is rounded to int8 like K, with one scale a row. Softmax weights, times the scales of V, are
-// rounded to 15 bits of what they may be at most in their row and chunk; where products are of bytes
-// they are split into two. Sums are exact, so every instruction set finds the same ones: at most
-// 127 * 127 * 256 and 32767 * 127 * 256 < 2^31.
+// rounded to 15 bits of what they may be at most in their row and chunk; where products are of
+// bytes they are split into two. Sums are exact, so every instruction set finds the same ones: at
+// most 127 * 127 * 256 and 32767 * 127 * 512 < 2^31.
 #pragma once
 
 #include "attention_products.h"
@@ -14,8 +14,8 @@ namespace chairlift::CHAIRLIFT_ISA {
 
 #if defined(__AVX512VNNI__)
 
-// Numbers in [0, 32767] of four groups, rounded, where their scores were: upper bytes of all four at
-// the first one's, lower bytes at the second one's.
+// Numbers in [0, 32767] of four groups, rounded, where their scores were: upper bytes of all four
+// at the first one's, lower bytes at the second one's.
 static CHAIRLIFT_INLINE void store_split(float* scores, const F32x16 (&v)[4]) {
   const auto pack = [&](int i) __attribute__((always_inline)) {
     return _mm512_packus_epi32(_mm512_cvtps_epi32(v[i]), _mm512_cvtps_epi32(v[i + 1]));

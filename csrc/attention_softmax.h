@@ -70,7 +70,8 @@ class TileSoftmax {
     return sliding_window_ == 0 || begin < 0 ? 0 : begin;
   }
 
-  // Scores of the tile's groups become weights, those of the chunk's other groups zero; updates the tile's maxima, sums, kept and weight_scales.
+  // Scores of the tile's groups become weights, those of the chunk's other groups zero. Updates the
+  // tile's maxima, sums, kept and weight_scales.
   void weigh(const ChunkGroups& groups, RowTile& tile) {
     F32x16 rows[kTileRows];
     for (int r = 0; r < kTileRows; r++) {
@@ -106,7 +107,7 @@ class TileSoftmax {
 
   // The largest scores of one row, lane by lane; those of tokens that it must not see become -inf.
   F32x16 row_maximum(const RowTile& tile, const Visible& seen, int r) {
-    float* scores = scratch_.scores[tile.index] + products_.lead() * kScoreStride + r * kGroupTokens;
+    float* scores = scratch_.scores[tile.index] + (products_.lead() * kTileRows + r) * kGroupTokens;
     const int first = seen.first_whole(tile.groups), last = seen.last_whole(tile.groups);
     const F32x16 none = broadcast(-__builtin_inff());
     F32x16 even = none, odd = none;
@@ -189,7 +190,8 @@ class TileSoftmax {
       uint32_t bits;
       std::memcpy(&bits, &largest, 4);
       // Scales so small that sums of weights might overflow count as more.
-      const int exponent = kWeightBits - 1 - max_int(static_cast<int>(bits >> 23 & 0xff) - 127, -80);
+      const int magnitude = max_int(static_cast<int>(bits >> 23 & 0xff) - 127, -80);
+      const int exponent = kWeightBits - 1 - magnitude;
       exponents[r] = static_cast<float>(exponent);
       bits = static_cast<uint32_t>(127 - exponent) << 23;
       std::memcpy(&tile.weight_scales[r], &bits, 4);
@@ -200,12 +202,18 @@ class TileSoftmax {
   // Of the V that a row sees; NaN if one is.
   float largest_scale(int groups, const Visible& seen) const {
     F32x16 largest = zero(), poison = zero();
-    for (int g = 0; g < groups; g++) {
-      const F32x16 scales =
-          select(seen.lanes(g), load(scratch_.v_scales + g * kGroupTokens), zero());
+    const auto see = [&](F32x16 scales) __attribute__((always_inline)) {
       largest = max(scales, largest);
       poison = fmadd(scales, zero(), poison);
-    }
+    };
+    const float* scales = scratch_.v_scales;
+    const int first = seen.first_whole(groups), last = seen.last_whole(groups);
+    const auto see_part = [&](int g) __attribute__((always_inline)) {
+      see(select(seen.lanes(g), load(scales + g * kGroupTokens), zero()));
+    };
+    for (int g = 0; g < first; g++) see_part(g);
+    for (int g = first; g < last; g++) see(load(scales + g * kGroupTokens));
+    for (int g = last; g < groups; g++) see_part(g);
     return reduce_max(largest) + reduce_add(poison);
   }
 
