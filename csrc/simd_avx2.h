@@ -323,8 +323,16 @@ static CHAIRLIFT_INLINE U32x16 odd_bytes(U32x16 v) {
 }
 // c + a.lower * b.lower + a.upper * b.upper, of the signed halves of each word.
 static CHAIRLIFT_INLINE U32x16 dot_halves(U32x16 c, U32x16 a, U32x16 b) {
-  return {_mm256_add_epi32(c.lo, _mm256_madd_epi16(a.lo, b.lo)),
-          _mm256_add_epi32(c.hi, _mm256_madd_epi16(a.hi, b.hi))};
+  // Not the intrinsics: g++ 12 forms many products before it adds them, and spills them.
+  const auto part = [](__m256i& sum, __m256i x, __m256i y) {
+    __m256i products;
+    asm("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0"
+        : "+x"(sum), "=&x"(products)
+        : "x"(x), "x"(y));
+  };
+  part(c.lo, a.lo, b.lo);
+  part(c.hi, a.hi, b.hi);
+  return c;
 }
 
 // 16 times bits [kShift, kShift + 2) of each word.

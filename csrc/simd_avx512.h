@@ -222,7 +222,10 @@ static CHAIRLIFT_INLINE U32x16 even_bytes(U32x16 v) {
 static CHAIRLIFT_INLINE U32x16 odd_bytes(U32x16 v) { return _mm512_srai_epi16(v, 8); }
 // c + a.lower * b.lower + a.upper * b.upper, of the signed halves of each word.
 static CHAIRLIFT_INLINE U32x16 dot_halves(U32x16 c, U32x16 a, U32x16 b) {
-  return _mm512_add_epi32(c, _mm512_madd_epi16(a, b));
+  // Not the intrinsics: g++ 12 forms many products before it adds them, and spills them.
+  U32x16 products;
+  asm("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+v"(c), "=&v"(products) : "v"(a), "v"(b));
+  return c;
 }
 #if defined(__AVX512VNNI__)
 // c + the four products of unsigned bytes of x and signed bytes of w, in each word.
