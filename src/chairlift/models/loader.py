@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from chairlift.models.gguf_model import load_gguf
-from chairlift.models.hf_folder import load_hf_folder
 from chairlift.models.loaded_model import GenerationDefaults, LoadedModel, ModelFormat
 from chairlift.models.progress import ProgressCallback
 from chairlift.models.pull import is_local, locate
@@ -27,6 +25,11 @@ def load_model(model: str = DEFAULT_MODEL, progress: ProgressCallback | None = N
     """
     path = locate(model, progress)
     name = path.resolve().name.removesuffix(".gguf") if is_local(model) else model
+    # Imported here: a start needs one of the two formats.
     if path.is_dir():
+        from chairlift.models.hf_folder import load_hf_folder
+
         return load_hf_folder(path, name)
+    from chairlift.models.gguf_model import load_gguf
+
     return load_gguf(path, name)

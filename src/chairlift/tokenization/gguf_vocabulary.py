@@ -13,10 +13,8 @@ reading the same from a tokenizer.json takes half as long again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
-from itertools import repeat
-from operator import contains
 from typing import cast
 
 import numpy as np
@@ -67,7 +65,10 @@ def build_byte_level(source: GgufTokenizer) -> Tokenizer:
     rule = pre_tokenizer_rule(source)
     vocabulary = _vocabulary(source)
     try:
-        model = models.BPE(vocabulary, _pairs(source.merges), ignore_merges=rule.ignore_merges)
+        merges = cast(
+            "list[tuple[str, str]]", [tuple(merge.split(" ", 1)) for merge in source.merges]
+        )
+        model = models.BPE(vocabulary, merges, ignore_merges=rule.ignore_merges)
     except Exception as error:  # the library raises nothing narrower
         raise ModelLoadError(f"{source.path}: broken tokenizer.ggml.merges: {error}") from error
     tokenizer = Tokenizer(model)
@@ -140,25 +141,13 @@ def ids_of_type(source: GgufTokenizer, *types: TokenType) -> list[int]:
 
 
 def _vocabulary(source: GgufTokenizer) -> dict[str, int]:
-    vocabulary = {token: i for i, token in enumerate(source.tokens)}
+    vocabulary = dict(zip(source.tokens, range(len(source.tokens)), strict=True))
     if len(vocabulary) != len(source.tokens):
         i, token = next((i, t) for i, t in enumerate(source.tokens) if vocabulary[t] != i)
         raise ModelLoadError(
             f"{source.path}: token {token!r} has two ids, {i} and {vocabulary[token]}"
         )
     return vocabulary
-
-
-def _pairs(merges: Sequence[str]) -> list[tuple[str, str]]:
-    """Cut each merge at its first space.
-
-    Where there is no other, as in all byte-level vocabularies, they are cut all at once, which is
-    quicker.
-    """
-    words = " ".join(merges).split(" ")
-    if len(words) == 2 * len(merges) and all(map(contains, merges, repeat(" "))):
-        return list(zip(words[::2], words[1::2], strict=True))
-    return cast("list[tuple[str, str]]", [tuple(merge.split(" ", 1)) for merge in merges])
 
 
 def _add_whole_tokens(tokenizer: Tokenizer, source: GgufTokenizer) -> None:
