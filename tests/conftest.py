@@ -5,8 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from tests.tiny_gguf import write_random_gguf
 from tests.tiny_models import write_random_model, write_successor_model
+
+# A machine with other work to do may take long over one example.
+settings.register_profile("any_machine", deadline=None)
+settings.load_profile("any_machine")
 
 
 @pytest.fixture(scope="session")

@@ -103,7 +103,8 @@ def test_a_broken_file_is_refused_before_its_weights_are_read(gguf_path: Path) -
 
 def test_loading_imports_nothing_that_is_slow_to_import() -> None:
     slow = ("huggingface_hub", "torch", "transformers", "jinja2", "gguf", "safetensors")
-    script = f"import sys, chairlift.models.loader; print(*set({slow}) & set(sys.modules))"
+    modules = "chairlift.models.loader, chairlift.models.gguf_model, chairlift.models.hf_folder"
+    script = f"import sys, {modules}; print(*set({slow}) & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
     assert done.stdout.strip() == b""
 
