@@ -153,6 +153,9 @@ class Explainer:
         if len(running) >= num_paced:
             text = f"more than {num_paced} requests would decode too slowly (target_itl)"
             return WaitReason("target_itl", 0, 1, text)
+        if self._kv_cache.awaits_prefix(request):
+            text = "others are computing the beginning of its prompt, which it then shares"
+            return WaitReason("prefix", 0, 1, text)
         num_missing = self._num_missing_blocks(request)
         if request is not head and self._keeps_line(head):
             text = f"blocks are kept for {head.request_id}, which {head.num_times_passed} passed"

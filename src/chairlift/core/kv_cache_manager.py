@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from chairlift.core.block_hash import hash_block, root_hash
 from chairlift.core.block_pool import BlockPool
+from chairlift.core.blocks_in_progress import BlocksInProgress
 from chairlift.core.left_behind import LeftBehind
 from chairlift.core.request import Request
 from chairlift.core.scheduler_output import BlockCopy, SchedulerOutput
@@ -59,6 +60,7 @@ class KVCacheManager:
 
     Args:
         num_swap_slots: Blocks that the second tier holds.
+        awaits_equal_prompts: Let a request wait for blocks that others are about to compute.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class KVCacheManager:
         *,
         enable_prefix_caching: bool,
         num_swap_slots: int = 0,
+        awaits_equal_prompts: bool = True,
     ) -> None:
         self.block_size = block_size
         self.pool = BlockPool(num_blocks)
@@ -78,6 +81,8 @@ class KVCacheManager:
         self._swap_in: list[BlockCopy] = []
         self.prefix_counts = PrefixCacheCounts()
         self._enable_prefix_caching = enable_prefix_caching
+        self._awaits_equal_prompts = awaits_equal_prompts and enable_prefix_caching
+        self._in_progress = BlocksInProgress()
         self._tables: dict[str, list[int]] = {}
 
     def begin_step(self, plan: SchedulerOutput) -> None:
@@ -96,6 +101,18 @@ class KVCacheManager:
     def cached_tokens(self, request: Request) -> int:
         """Leading tokens of a request without blocks whose KV is somewhere now."""
         return self._find(request).num_tokens
+
+    def awaits_prefix(self, request: Request) -> bool:
+        """Whether a request that has never run does well to wait for blocks that others compute.
+
+        Requests with equal prompts that come together thus compute them once. Those others run, so
+        that it does not wait for long; if one of them stops, its blocks are not waited for.
+        """
+        if request.num_preemptions or not self._in_progress:
+            return False
+        num_cached = len(self._find_cached_prefix(request))
+        num_full = (request.num_tokens - 1) // self.block_size
+        return self._in_progress.are_worth_awaiting(request.block_hashes[num_cached:num_full])
 
     def num_missing_blocks(self, request: Request, num_reserved_blocks: int) -> int:
         """How many more blocks would have to be available for :meth:`start` to succeed."""
@@ -119,9 +136,11 @@ class KVCacheManager:
             num_reserved_blocks: Blocks to leave available for others.
 
         Returns:
-            How many leading tokens have their KV already, or ``None`` if there is no room now; then
-            nothing has changed.
+            How many leading tokens have their KV already, or ``None`` if there is no room now or
+            :meth:`awaits_prefix` says to wait; then nothing has changed.
         """
+        if self.awaits_prefix(request):
+            return None
         found = self._find(request)
         num_blocks = self.num_blocks_for(request.num_tokens_to_hold)
         if found.num_to_take(num_blocks) + num_reserved_blocks > self.pool.num_available:
@@ -135,6 +154,10 @@ class KVCacheManager:
         if not request.num_preemptions:
             request.num_findable_blocks = len(resident)
         self._count(request, found)
+        if self._awaits_equal_prompts:
+            num_full = request.num_prompt_tokens // self.block_size
+            hashes = self._hashes_up_to(request, num_full)[:num_full]
+            self._in_progress.started(request.request_id, hashes[len(found.blocks) :])
         return found.num_tokens
 
     def _table_of(self, found: _Found, new: list[int]) -> list[int]:
@@ -190,6 +213,7 @@ class KVCacheManager:
         hashes = self._hashes_up_to(request, num_full)
         for i in range(num_known, num_full):
             self.pool.set_content(table[i], hashes[i])
+        self._in_progress.computed(hashes[num_known:num_full])
         request.num_findable_blocks = num_full
 
     def free(self, request: Request) -> None:
@@ -216,6 +240,7 @@ class KVCacheManager:
     def _release(self, request: Request, num_kept: int) -> None:
         table = self._tables.pop(request.request_id, None)
         if table is not None:
+            self._in_progress.stopped(request.request_id)
             request.num_slots = request.num_findable_blocks = 0
             self.pool.release(table, num_kept)
 

@@ -80,6 +80,7 @@ class Scheduler:
             limits.block_size,
             enable_prefix_caching=enable_prefix_caching,
             num_swap_slots=limits.num_swap_blocks,
+            awaits_equal_prompts=config.batching == "continuous",
         )
         self._requests: dict[str, Request] = {}
         self._policy = make_policy(config, self.kv_cache.cached_tokens)
@@ -218,6 +219,8 @@ class Scheduler:
             return []
         request = self._line.next(now_s, (), self._running)
         if request is None or not self._policy.gives_way(request, last):
+            return []
+        if self.kv_cache.awaits_prefix(request):
             return []
         victims = requests_to_displace(
             request,
