@@ -102,7 +102,3 @@ class CostModel:
         sequences_s, heads_s = self.sequence_s * num_seqs, self.head_row_s * num_seqs
         for context in count(num_context_tokens, num_seqs):
             yield before + context_token_s * context + sequences_s + heads_s
-
-    def decode_seconds(self, num_seqs: int, num_context_tokens: int) -> float:
-        """How long a step takes in which ``num_seqs`` requests get one token each."""
-        return self.seconds(StepSize(num_seqs, num_context_tokens, num_seqs, num_seqs))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,6 @@ from chairlift.errors import ConfigError
 from chairlift.workload.workload import Workload
 
 COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
-_EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 _MICROSECOND_DIGITS = 6
 
 
@@ -52,17 +51,6 @@ def read_trace(path: Path, *, limit: int | None = None) -> Workload:
     return Workload(np.array(times_s) - times_s[0], np.array(prompts), np.array(outputs))
 
 
-def write_trace(path: Path, workload: Workload) -> None:
-    """Write a trace file that :func:`read_trace` reads, to the microsecond."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(COLUMNS)
-        for arrival_s, num_prompt, num_output in workload.rows():
-            moment = _EPOCH + timedelta(seconds=arrival_s)
-            stamp = moment.strftime("%Y-%m-%d %H:%M:%S.%f")
-            writer.writerow([stamp, num_prompt, num_output])
-
-
 def _rows(path: Path, reader: csv.DictReader[str]) -> Iterator[tuple[float, int, int]]:
     missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
     if missing:
@@ -90,4 +78,4 @@ def _seconds(stamp: str) -> float:
     moment = datetime.fromisoformat(whole + dot + (cut if dot else ""))
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return (moment - _EPOCH).total_seconds()
+    return moment.timestamp()

@@ -42,13 +42,12 @@ def test_context_tokens_are_pairs_of_a_token_and_one_it_attends_to() -> None:
 def test_seconds_are_the_sum_of_what_each_part_costs() -> None:
     model = CostModel(1.0, 0.1, 0.01, 0.001, 0.0001)
     assert model.seconds(StepSize(2, 3, 4, 5)) == pytest.approx(1.2345)
-    assert model.decode_seconds(2, 30) == model.seconds(StepSize(2, 30, 2, 2))
 
 
 def test_a_run_of_decodes_takes_what_its_steps_take_to_the_last_bit() -> None:
     model = CostModel(0.0131, 0.00036, 2.0e-7, 0.00032, 0.00005, 0.0001, 5)
     run = list(islice(model.decode_run(7, 1234), 50))
-    assert run == [model.decode_seconds(7, 1234 + 7 * number) for number in range(50)]
+    assert run == [model.seconds(StepSize(7, 1234 + 7 * number, 7, 7)) for number in range(50)]
 
 
 def test_a_slower_machine_takes_so_many_times_as_long_for_every_step() -> None:

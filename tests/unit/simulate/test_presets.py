@@ -12,7 +12,7 @@ COST = PRESETS["smollm2-135m-cpu"]
 
 @pytest.mark.parametrize(("num_seqs", "step_ms"), [(1, 13.9), (8, 17.9), (32, 36.4), (64, 61.7)])
 def test_decode_steps_take_what_was_measured(num_seqs: int, step_ms: float) -> None:
-    seconds = COST.decode_seconds(num_seqs, 128 * num_seqs)
+    seconds = COST.seconds(StepSize(num_seqs, 128 * num_seqs, num_seqs, num_seqs))
     assert seconds * 1e3 == pytest.approx(step_ms, rel=0.08)
 
 

@@ -1,15 +1,13 @@
-"""Trace files in the format of the Azure LLM inference traces are read and written."""
+"""Trace files in the format of the Azure LLM inference traces are read."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from chairlift.errors import ConfigError
-from chairlift.workload.traces import read_trace, write_trace
-from chairlift.workload.workload import Workload
+from chairlift.workload.traces import read_trace
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 
@@ -54,12 +52,6 @@ def test_requests_are_put_in_order_and_other_columns_ignored(tmp_path: Path) -> 
 def test_a_limit_reads_the_start_of_the_file(tmp_path: Path) -> None:
     path = trace(tmp_path, HEADER + "0,1,1\n1,2,2\n2,3,3\n")
     assert len(read_trace(path, limit=2)) == 2
-
-
-def test_what_is_written_is_read_back(tmp_path: Path) -> None:
-    workload = Workload(np.array([0.0, 0.25, 100.125]), np.array([3, 4, 5]), np.array([6, 7, 8]))
-    write_trace(tmp_path / "t.csv", workload)
-    assert list(read_trace(tmp_path / "t.csv").rows()) == list(workload.rows())
 
 
 @pytest.mark.parametrize(
