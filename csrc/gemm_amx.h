@@ -7,7 +7,7 @@
 #pragma once
 
 #include "gemm_blocks.h"
-#include "gemm_epilogue.h"
+#include "gemm_staged.h"
 
 namespace chairlift::CHAIRLIFT_ISA {
 
@@ -115,17 +115,17 @@ struct TileInputs {
 // Sums of 16 (kTall: 32) rows x one panel into `sums` [32][32], which are those of `block`. Each
 // step fetches kAhead lines, finishes some rows of the block before, and asks for the memory where
 // as many rows of this block will go, so that neither memory nor the vector units idle while the
-// tiles work. The rows are spread over the step: finishing one is a long chain of instructions.
+// tiles work.
 template <class Tiles, bool kTall, int kAhead, class Block>
 static CHAIRLIFT_INLINE void multiply_tiles(const TileInputs& inputs, const std::byte* ahead,
                                             typename Block::Element* sums, const Block& block,
-                                            Block pending) {
+                                            const Block& pending) {
   const int64_t stride_bytes = inputs.stride_bytes;
   const std::byte* x = inputs.x;
   const std::byte* x_low = x + kTileRows * stride_bytes;
   const std::byte* weights = inputs.weights;
   typename Block::OutputFetch out(block);
-  constexpr int kFinished = Tiles::kFinished;
+  RowFinisher<Block, Tiles::kFinished> rows(pending);
   _tile_zero(0);
   _tile_zero(1);
   if constexpr (kTall) {
@@ -137,32 +137,32 @@ static CHAIRLIFT_INLINE void multiply_tiles(const TileInputs& inputs, const std:
     using Fetch = StepFetch<kTall ? 2 * kTileRows : kTileRows, kAhead>;
     Fetch next(x + 64, stride_bytes, weights + kPanelStepBytes, ahead);
     next.template fetch<0>();
+    rows.template stage<0>();
     _tile_loadd(4, x, stride_bytes);
     next.template fetch<1>();
+    rows.template stage<1>();
     _tile_loadd(6, weights, kPanelRowBytes);
     next.template fetch<2>();
+    rows.template stage<2>();
     _tile_loadd(7, weights + 64, kPanelRowBytes);
     next.template fetch<3>();
-    pending.template finish_part<kFinished, 0, 4>();
+    rows.template stage<3>();
     Tiles::template multiply<0>();
     next.template fetch<4>();
-    pending.template finish_part<kFinished, 1, 4>();
+    rows.template stage<4>();
     Tiles::template multiply<1>();
-    if constexpr (kTall) {
-      next.template fetch<5>();
-      _tile_loadd(5, x_low, stride_bytes);
-      next.template fetch<6>();
-      pending.template finish_part<kFinished, 2, 4>();
-      Tiles::template multiply<2>();
-      next.template fetch<7>();
-      pending.template finish_part<kFinished, 3, 4>();
-      Tiles::template multiply<3>();
-      x_low += 64;
-    } else {
-      pending.template finish<kFinished / 2>();
-    }
-    out.template fetch<kFinished>();
+    if constexpr (kTall) next.template fetch<5>();
+    rows.template stage<5>();
+    if constexpr (kTall) _tile_loadd(5, x_low, stride_bytes);
+    if constexpr (kTall) next.template fetch<6>();
+    rows.template stage<6>();
+    if constexpr (kTall) Tiles::template multiply<2>();
+    if constexpr (kTall) next.template fetch<7>();
+    rows.template stage<7>();
+    if constexpr (kTall) Tiles::template multiply<3>();
+    out.template fetch<Tiles::kFinished>();
     x += 64;
+    x_low += 64;
     weights += kPanelStepBytes;
     ahead += 64 * kAhead;
   }
@@ -173,7 +173,7 @@ static CHAIRLIFT_INLINE void multiply_tiles(const TileInputs& inputs, const std:
     _tile_stored(3, sums + kTileRows * kPanelFeatures + kLanes, 128);
   }
   asm volatile("" : : "r"(sums) : "memory");  // g++ 12 does not see that they are written
-  pending.finish_all();
+  rows.finish_all();
 }
 
 // Multiplies block after block; the sums of each are finished during the next one.

@@ -20,15 +20,57 @@ static CHAIRLIFT_INLINE F32x16 silu(F32x16 x) {
 // silu, relative error below 1.4e-4: little where the result is rounded to bfloat16 (2e-3).
 // 2^power is a minimax polynomial (error 7.5e-5) of the fraction in [0, 1), the reciprocal an
 // estimate (6.1e-5). A power that overflows gives a product of zero.
+// In steps, so that several can advance between other instructions: the compiler leaves each where
+// it is written.
+class CoarseSilu {
+ public:
+  static constexpr int kSteps = 6;
+
+  CHAIRLIFT_INLINE void begin(F32x16 x) {
+    x_ = x;
+    keep(x_);
+  }
+  template <int kStep>
+  CHAIRLIFT_INLINE void step() {
+    if constexpr (kStep == 0) {
+      power_ = mul(x_, broadcast(-1.44269504088896341f));
+      keep(power_);
+    } else if constexpr (kStep == 1) {
+      fraction_ = _mm512_reduce_ps(power_, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+      p_ = fmadd(broadcast(0x1.3f96a4p-4f), fraction_, broadcast(0x1.cefc4cp-3f));
+      keep(p_);
+    } else if constexpr (kStep == 2) {
+      p_ = fmadd(p_, fraction_, broadcast(0x1.64444cp-1f));
+      keep(p_);
+    } else if constexpr (kStep == 3) {
+      p_ = fmadd(p_, fraction_, broadcast(0x1.fff632p-1f));
+      keep(p_);
+    } else if constexpr (kStep == 4) {
+      p_ = add(broadcast(1.0f), _mm512_scalef_ps(p_, power_));  // by 2^floor(power)
+      keep(p_);
+    } else {
+      x_ = mul(x_, _mm512_rcp14_ps(p_));
+      keep(x_);
+    }
+  }
+  CHAIRLIFT_INLINE F32x16 value() const { return x_; }
+
+ private:
+  static CHAIRLIFT_INLINE void keep(F32x16& v) { asm volatile("" : "+v"(v)); }
+
+  F32x16 x_, power_, fraction_, p_;
+};
+
 static CHAIRLIFT_INLINE F32x16 coarse_silu(F32x16 x) {
-  const F32x16 power = mul(x, broadcast(-1.44269504088896341f));
-  const F32x16 fraction = _mm512_reduce_ps(power, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-  F32x16 p = broadcast(0x1.3f96a4p-4f);
-  p = fmadd(p, fraction, broadcast(0x1.cefc4cp-3f));
-  p = fmadd(p, fraction, broadcast(0x1.64444cp-1f));
-  p = fmadd(p, fraction, broadcast(0x1.fff632p-1f));
-  p = _mm512_scalef_ps(p, power);  // by 2^floor(power)
-  return mul(x, _mm512_rcp14_ps(add(broadcast(1.0f), p)));
+  CoarseSilu silu;
+  silu.begin(x);
+  silu.step<0>();
+  silu.step<1>();
+  silu.step<2>();
+  silu.step<3>();
+  silu.step<4>();
+  silu.step<5>();
+  return silu.value();
 }
 #endif
 
@@ -84,9 +126,12 @@ struct Int8Sums {
 // Sums of some rows of one panel, on their way out a few rows at a time. Out: compute dtype.
 template <Epilogue kEpilogue, class Out, class Sums = FloatSums>
 class PendingBlock {
-  static constexpr bool kHalf = kEpilogue == Epilogue::silu_mul;
-  static constexpr int kColumns = kHalf ? kLanes : kPanelFeatures;  // that a panel becomes
-  using Result = std::conditional_t<kHalf, Out, float>;
+ public:
+  static constexpr bool kGated = kEpilogue == Epilogue::silu_mul;
+
+ private:
+  static constexpr int kColumns = kGated ? kLanes : kPanelFeatures;  // that a panel becomes
+  using Result = std::conditional_t<kGated, Out, float>;
 
  public:
   using Element = typename Sums::Element;
@@ -122,6 +167,19 @@ class PendingBlock {
     while (next_row_ < num_rows_) finish_one();
   }
 
+  // The same from outside, for the rows that come next (`row`: which of them): the products of half
+  // a panel, the result, and that so many rows are finished.
+  CHAIRLIFT_INLINE int num_left() const { return num_rows_ - next_row_; }
+  CHAIRLIFT_INLINE F32x16 product(int row, int half) const {
+    return sums_of_.product(sums_ + row * kPanelFeatures + half * kLanes, next_row_ + row, half);
+  }
+  CHAIRLIFT_INLINE void put(int row, F32x16 y) { store_from_f32(out_ + row * out_stride_, y); }
+  CHAIRLIFT_INLINE void skip(int rows) {
+    sums_ += rows * kPanelFeatures;
+    out_ += rows * out_stride_;
+    next_row_ += rows;
+  }
+
   // Asks for the cache lines that rows will go to, a few rows (and some behind the last) a call.
   class OutputFetch {
    public:
@@ -149,17 +207,14 @@ class PendingBlock {
 
  private:
   CHAIRLIFT_INLINE void finish_one() {
-    const F32x16 first = sums_of_.product(sums_, next_row_, 0);
-    const F32x16 second = sums_of_.product(sums_ + kLanes, next_row_, 1);
-    if constexpr (kHalf) {
-      store_from_f32(out_, mul(silu_for<Out>(first), second));
+    const F32x16 first = product(0, 0), second = product(0, 1);
+    if constexpr (kGated) {
+      put(0, mul(silu_for<Out>(first), second));
     } else {
       finish_sixteen(0, first);
       finish_sixteen(kLanes, second);
     }
-    sums_ += kPanelFeatures;
-    out_ += out_stride_;
-    next_row_++;
+    skip(1);
   }
 
   // Columns that the row does not have are left alone.
