@@ -219,23 +219,25 @@ class AmxProducts {
     }
   }
 
-  // Puts the tiles of V of a pair together, C columns from one on: [column][16 rows of 64 bytes].
-  template <int C>
-  CHAIRLIFT_INLINE void make_tiles(const ChunkGroups& groups, int pair, int column,
-                                   std::byte* out) const {
+  // Puts one tile of V of a pair together, 16 columns from one on: 16 rows of 64 bytes.
+  CHAIRLIFT_INLINE void make_tile(const ChunkGroups& groups, int pair, int column,
+                                  std::byte* out) const {
     for (int half = 0; half < 2; half++) {
       const int group = 2 * pair + half - lead_;
       if (group >= 0 && group < groups.count) {
-        const std::byte* from = groups.v[group] + column * 32;
-        for (int c = 0; c < C; c++) {
-          copy_lines(out + c * kTileBytes + half * 512, from + c * 512, 512);
-        }
+        copy_lines(out + half * 512, groups.v[group] + column * 32, 512);
       } else {
-        for (int c = 0; c < C; c++) std::memset(out + c * kTileBytes + half * 512, 0, 512);
+        std::memset(out + half * 512, 0, 512);
       }
     }
   }
+  template <int C>
+  CHAIRLIFT_INLINE void make_tiles(const ChunkGroups& groups, int pair, int column,
+                                   std::byte* out) const {
+    for (int c = 0; c < C; c++) make_tile(groups, pair, column + 16 * c, out + c * kTileBytes);
+  }
 
+  // The tiles of a pair are put together between the products of the one before.
   template <int C>
   CHAIRLIFT_INLINE void value_columns(const RowTile& tile, int dim, const ChunkGroups& groups,
                                       int column) const {
@@ -246,23 +248,34 @@ class AmxProducts {
     if constexpr (C > 2) _tile_loadd(2, sums + 32, row_bytes);
     if constexpr (C > 3) _tile_loadd(3, sums + 48, row_bytes);
     const float* weights = scores_of(tile);
+    make_tiles<C>(groups, 0, column, scratch_.v_tiles);
     for (int pair = 0; pair < pairs; pair++, weights += 2 * kScoreStride) {
-      std::byte* v = scratch_.v_tiles + pair % 2 * 4 * kTileBytes;
-      make_tiles<C>(groups, pair, column, v);
+      const std::byte* v = scratch_.v_tiles + pair % 2 * 4 * kTileBytes;
+      std::byte* next = scratch_.v_tiles + (pair + 1) % 2 * 4 * kTileBytes;
+      const bool is_last = pair + 1 == pairs;
+      const auto make_next = [&](int c) __attribute__((always_inline)) {
+        settle_memory();
+        if (!is_last) make_tile(groups, pair + 1, column + 16 * c, next + c * kTileBytes);
+        settle_memory();
+      };
       settle_memory();
       _tile_loadd(4, weights, 64);
       _tile_loadd(6, v, 64);
+      make_next(0);
       _tile_dpbf16ps(0, 4, 6);
       if constexpr (C > 1) {
         _tile_loadd(7, v + kTileBytes, 64);
+        make_next(1);
         _tile_dpbf16ps(1, 4, 7);
       }
       if constexpr (C > 2) {
         _tile_loadd(6, v + 2 * kTileBytes, 64);
+        make_next(2);
         _tile_dpbf16ps(2, 4, 6);
       }
       if constexpr (C > 3) {
         _tile_loadd(7, v + 3 * kTileBytes, 64);
+        make_next(3);
         _tile_dpbf16ps(3, 4, 7);
       }
     }

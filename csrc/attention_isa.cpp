@@ -52,7 +52,7 @@ class Worker {
     }
   }
 
-  void prefetch_slots() const {
+  CHAIRLIFT_INLINE void prefetch_slots() const {
     if (next_ == nullptr || !fuses_rope_) return;
     for (int i = 0; i < next_->num_tokens; i++) {
       prefetch_token(call_, next_->first_token + i, next_->kv_head);
@@ -160,7 +160,8 @@ class Worker {
 
   // What comes a chunk after group g: of this context, or of the next item if that is a decode,
   // whose pages are cold.
-  void prefetch_ahead(const Context& context, const ChunkGroups& groups, int g, int end) const {
+  CHAIRLIFT_INLINE void prefetch_ahead(const Context& context, const ChunkGroups& groups, int g,
+                                       int end) const {
     const int position = groups.first_position + g * kGroupTokens + kChunkTokens;
     if (position < end) return context.prefetch_group(position);
     if (next_ == nullptr || next_->num_tokens != 1) return;

@@ -201,7 +201,7 @@ static inline void store_token(const AttentionCall& call, int token, int kv_head
 }
 
 // Asks for the lines that store_token will write: each word of K is on a line of its own.
-static inline void prefetch_token(const AttentionCall& call, int token, int kv_head) {
+static CHAIRLIFT_INLINE void prefetch_token(const AttentionCall& call, int token, int kv_head) {
   const SlotPlace place = token_place(call, token, kv_head);
   const int steps = call.kv_layout.dim / values_per_word(call.kv_layout.shape.type);
   for (int i = 0; i < steps; i++) __builtin_prefetch(place.k + i * place.k_step, 1, 2);

@@ -73,8 +73,18 @@ class TileSoftmax {
   // Scores of the tile's groups become weights, those of the chunk's other groups zero. Updates the
   // tile's maxima, sums, kept and weight_scales.
   void weigh(const ChunkGroups& groups, RowTile& tile) {
-    F32x16 rows[kTileRows];
-    for (int r = 0; r < kTileRows; r++) {
+    if (tile.count <= kFewRows) return weigh_rows<kFewRows>(groups, tile);
+    weigh_rows<kTileRows>(groups, tile);
+  }
+
+ private:
+  static constexpr int kFewRows = 4;  // the heads that share a decode's keys are often no more
+
+  // For up to N rows.
+  template <int N>
+  CHAIRLIFT_INLINE void weigh_rows(const ChunkGroups& groups, RowTile& tile) {
+    F32x16 rows[N];
+    for (int r = 0; r < N; r++) {
       rows[r] = r < tile.count ? row_maximum(tile, visible(groups, tile.positions[r]), r)
                                : zero();
     }
@@ -84,10 +94,10 @@ class TileSoftmax {
     const F32x16 kept = exp2_weight<false>(sub(before, maximum));
     store(tile.maxima, maximum);
     store(tile.kept, kept);
-    alignas(64) float shifts[kTileRows];
+    alignas(64) float shifts[kTileRows] = {};
     F32x16 unit = broadcast(1.0f);  // of the sums of weights
     if constexpr (Products::kQuantised) {
-      choose_levels(groups, tile, shifts);
+      choose_levels<N>(groups, tile, shifts);
       store(shifts, sub(load(shifts), here));
       unit = mul(load(tile.weight_scales), exp2_weight<false>(sub(here, maximum)));
       store(tile.weight_scales, unit);
@@ -100,7 +110,6 @@ class TileSoftmax {
     store(tile.sums, fmadd(reduce_add_rows(rows), unit, mul(load(tile.sums), kept)));
   }
 
- private:
   Visible visible(const ChunkGroups& groups, int position) const {
     return {window_begin(position) - groups.first_position, position + 1 - groups.first_position};
   }
@@ -179,8 +188,9 @@ class TileSoftmax {
   // Weights times the scales of V are to use 15 bits: all weights of a row are multiplied by the
   // power of two that brings the largest scale it sees into [2^14, 2^15). Sets its exponents, and
   // weight_scales to its inverses.
+  template <int N>
   void choose_levels(const ChunkGroups& groups, RowTile& tile, float* exponents) const {
-    for (int r = 0; r < kTileRows; r++) {
+    for (int r = 0; r < N; r++) {
       if (r > 0 && (r >= tile.count || tile.positions[r] == tile.positions[r - 1])) {
         exponents[r] = exponents[r - 1];
         tile.weight_scales[r] = tile.weight_scales[r - 1];

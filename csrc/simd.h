@@ -21,6 +21,7 @@
 #error "simd.h belongs to *_isa.cpp files, which CMake compiles with CHAIRLIFT_ISA=isa_<level>"
 #endif
 
+// Functions that do nothing but prefetch need it, too: g++ drops calls of them as without effect.
 #define CHAIRLIFT_INLINE inline __attribute__((always_inline))
 
 namespace chairlift {
