@@ -27,7 +27,13 @@ def test_simulation_accuracy_compares_every_rate(random_model_path: Path) -> Non
     assert [line["share_of_capacity"] for line in (slow, fast)] == [0.3, 2]
     for line in (slow, fast):
         assert (line["finished"], line["failed"]) == (12, 0)
-        assert line["difference"].keys() == line["measured"].keys() == line["simulated"].keys()
-    assert worst["largest_difference"]["ttft_p50_ms"] == max(
-        abs(line["difference"]["ttft_p50_ms"]) for line in (slow, fast)
-    )
+        for kind in ("at_own_speed", "foretold"):
+            simulated, difference = line[kind]["simulated"], line[kind]["difference"]
+            assert simulated.keys() == difference.keys() == line["measured"].keys()
+            assert line[kind]["level"] > 0
+        # The steps of the load itself say how fast the machine was.
+        assert abs(line["at_own_speed"]["difference"]["output_tokens_per_s"]) < 1
+    for kind in ("at_own_speed", "foretold"):
+        assert worst["largest_difference"][kind]["ttft_p50_ms"] == max(
+            abs(line[kind]["difference"]["ttft_p50_ms"]) for line in (slow, fast)
+        )
