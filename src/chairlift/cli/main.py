@@ -80,49 +80,24 @@ def _end_before_ready(_number: int, _frame: FrameType | None) -> None:
 
 
 def _run_command(words: Sequence[str], child: EngineChild | None) -> int:
+    import typer
+
+    from chairlift.cli.app import COMMANDS, build_app
+
     flags, command = _split(words)
     try:
-        if child is not None and not flags and _serve_plainly(words[1:], child):
-            return 0
-        return _run_any(words, command, child)
+        app = build_app([command] if command in COMMANDS else COMMANDS)
+        code = app(words, standalone_mode=False, prog_name="chairlift", obj=child)
+        sys.stdout.flush()
+        return code or 0
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         return _close_broken_pipe()
-    except Exception as error:
-        if "--debug" in flags or not _is_expected(error):
+    except (ChairliftError, typer.TyperException, OSError) as error:
+        if "--debug" in flags:
             raise
         return _report(error)
-
-
-def _serve_plainly(words: Sequence[str], child: EngineChild) -> bool:
-    """Serve if the words are plain; tell whether they were."""
-    from chairlift.cli.plain_serve import read_plain_serve
-
-    wanted = read_plain_serve(words, os.environ)
-    if wanted is None:
-        return False
-    from chairlift.cli.serving import serve_model
-
-    serve_model(wanted.engine, wanted.settings, child)
-    return True
-
-
-def _run_any(words: Sequence[str], command: str | None, child: EngineChild | None) -> int:
-    from chairlift.cli.app import COMMANDS, build_app
-
-    app = build_app([command] if command in COMMANDS else COMMANDS)
-    code: int | None = app(words, standalone_mode=False, prog_name="chairlift", obj=child)
-    sys.stdout.flush()
-    return code or 0
-
-
-def _is_expected(error: Exception) -> bool:
-    if isinstance(error, ChairliftError | OSError):
-        return True
-    import typer
-
-    return isinstance(error, typer.TyperException)
 
 
 def _split(words: Sequence[str]) -> tuple[Sequence[str], str | None]:

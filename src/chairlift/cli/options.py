@@ -16,12 +16,15 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
-from chairlift.cli.flag_names import NOT_FROM_ENVIRONMENT, flag_name, variable
 from chairlift.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
 from chairlift.engine.options import engine_config
 from chairlift.errors import InvalidParameterError
 from chairlift.sampling_params import SamplingParams
 from chairlift.server.settings import ServerSettings
+
+ENVIRONMENT_PREFIX = "CHAIRLIFT_"
+# Kubernetes sets CHAIRLIFT_PORT=tcp://... in every pod beside a service named chairlift.
+NOT_FROM_ENVIRONMENT = frozenset({"port"})
 
 Command = Callable[..., None]
 Values = Mapping[str, Any]
@@ -64,7 +67,7 @@ def field_help(record: type) -> dict[str, str]:
 
 def _plain(text: str) -> str:
     def replace(found: re.Match[str]) -> str:
-        return flag_name(found[1]) if found[1] in _FIELD_NAMES else found[1]
+        return _flag_name(found[1]) if found[1] in _FIELD_NAMES else found[1]
 
     return re.sub(r"``(.*?)``", replace, text.replace("``None``", "not set"))
 
@@ -106,13 +109,20 @@ def flags_of(
     return flags
 
 
+def _flag_name(field_name: str) -> str:
+    """Times lose the unit of their field: it is in the help text."""
+    return "--" + field_name.removesuffix("_s").replace("_", "-")
+
+
 def _flag_declaration(name: str, default: object) -> str:
-    flag = flag_name(name)
+    flag = _flag_name(name)
     return f"{flag}/--no-{flag[2:]}" if default is True else flag
 
 
 def _variable(field_name: str) -> str | None:
-    return None if field_name in NOT_FROM_ENVIRONMENT else variable(field_name)
+    if field_name in NOT_FROM_ENVIRONMENT:
+        return None
+    return ENVIRONMENT_PREFIX + field_name.upper()
 
 
 def _flag_type(annotation: Any) -> Any:

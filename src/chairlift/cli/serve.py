@@ -11,8 +11,9 @@ import typer
 
 from chairlift.cli.arguments import ModelArgument
 from chairlift.cli.options import engine_options, server_options
-from chairlift.cli.serving import serve_model
+from chairlift.cli.progress import ensure_fetched
 from chairlift.config import DEFAULT_MODEL, EngineConfig
+from chairlift.engine.child import EngineChild
 from chairlift.engine.tenants import read_tenants
 from chairlift.server.settings import ServerSettings
 
@@ -61,4 +62,10 @@ def serve(
         settings = replace(settings, tenants=tenants)
         limits = tuple(tenant.scheduler_config for tenant in tenants)
         engine = replace(engine, scheduler=replace(engine.scheduler, tenants=limits))
-    serve_model(engine, settings, context.obj)
+    ensure_fetched(model)
+    child: EngineChild | None = context.obj
+    if child is not None:
+        child.configure(engine)
+    from chairlift.server.run import run_server
+
+    run_server(engine, settings, child)
