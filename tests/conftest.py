@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from tests.tiny_gguf import write_random_gguf
 from tests.tiny_models import write_random_model, write_successor_model
+
+# A shell that starts a run in the background has it ignore Ctrl-C; tests send it to themselves and
+# to processes that inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 # A machine with other work to do may take long over one example.
 settings.register_profile("any_machine", deadline=None)
