@@ -20,9 +20,9 @@ from chairlift.core.cost_model import CostModel, StepRecord
 from chairlift.errors import ConfigError
 
 PRESETS = {
-    # From the table of docs/performance.md (2 cores with AMX, bfloat16, 2026-11-29): decode steps
-    # of 1, 8, 32 and 64 requests of 128 tokens took 13.9, 17.9, 36.4 and 61.7 ms, of which the
-    # head 0.05 ms a row; prompts of 1,024 tokens were read at 2,043 tokens/s, in steps of 512.
+    # benchmarks/throughput.py, 2 cores with AMX, bfloat16, 2026-11-29 (later versions are quicker):
+    # decode steps of 1, 8, 32 and 64 requests of 128 tokens took 13.9, 17.9, 36.4 and 61.7 ms, of
+    # which the head 0.05 ms a row; prompts of 1,024 tokens were read at 2,043 tokens/s, by 512.
     "smollm2-135m-cpu": CostModel(0.0131, 0.00036, 2.0e-7, 0.00032, 0.00005),
 }
 """So that the commands work at once; for figures that matter, calibrate on the machine meant."""

@@ -1,4 +1,4 @@
-"""The preset gives the steps that were measured (``docs/performance.md``)."""
+"""The preset gives the steps that were measured for it (``simulate/cost_model.py``)."""
 
 from __future__ import annotations
 
